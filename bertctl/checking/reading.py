@@ -210,7 +210,7 @@ def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
     counts = (len(bad), len(bad) + sound)
     remedies = dict.fromkeys(error.remedy for error in bad if error.remedy)
     remedy = (
-        "Training refuses the file until each is what the task needs. "
+        "Correct them: training refuses the file until every record fits the task. "
         f"{' '.join(list(remedies)[:2])}".strip()
     )
     return _RULES.finding(

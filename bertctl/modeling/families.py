@@ -14,7 +14,7 @@ from bertctl.words import command
 BARE = "AutoModel"
 """The class of transformers without a head: a task that has it trains vectors of texts."""
 
-_OWN_CODE = "its network is code of its own, which is never run"
+_OWN_CODE = "its network is custom code, which is never run"
 
 REFUSED = {
     **dict.fromkeys(
@@ -26,13 +26,12 @@ REFUSED = {
     ),
     **dict.fromkeys(("neobert", "new"), _OWN_CODE),
     "canine": "it reads characters, without a tokenizer",
-    "ctrl": "its tokenizer has no fast form",
-    "mra": "its attention is code that is fetched, without which transformers computes zeros",
-    "perceiver": "its heads are part of the network, which is random until they are trained with "
-    "it",
+    "ctrl": "it has no fast tokenizer",
+    "mra": "its attention is downloaded code; without it, transformers computes zeros",
+    "perceiver": "its heads are part of the network, and random until trained together with it",
     "qwen3_asr": "it reads sound",
-    "reformer": "it reads texts of one length only",
-    "splinter": "its head reads question marks of its own pretraining",
+    "reformer": "it reads only texts of one fixed length",
+    "splinter": "its head needs the question tokens of its pretraining",
     "tapas": "it reads tables",
 }
 """Families that can't be used, and why."""
@@ -59,9 +58,9 @@ longer than their input."""
 
 _ONLY_FP32 = {
     "big_bird": "its sparse attention mixes fp32 with half precision",
-    "deberta": "its mask is a number that half precision can't hold",
+    "deberta": "its mask value does not fit into half precision",
     "fnet": "torch has no Fourier transform in half precision",
-    "xmod": "its adapters write half precision into fp32",
+    "xmod": "its adapters write half precision into fp32 tensors",
 }
 """Families that can't compute in half precision, and why."""
 
@@ -70,11 +69,11 @@ _OF_VECTORS = ("SequenceClassification", "TokenClassification")
 """Heads that are a linear layer on a text's or a word's vector, as a probe is."""
 
 _READS_PADDING = {
-    "big_bird": "its blocks are drawn over the padding too",
+    "big_bird": "its random blocks include the padding",
     "convbert": "its convolutions reach into the padding",
     "fnet": "its Fourier transform mixes all positions",
-    "funnel": "it halves a text with its padding",
-    "nystromformer": "its landmarks are means over the padding too",
+    "funnel": "it shortens a text together with its padding",
+    "nystromformer": "its landmarks are means that include the padding",
     "yoso": "its hashes count the padding",
 }
 """Families whose answers depend on the padding, whatever the mask says, and why."""
@@ -84,7 +83,8 @@ _READS_PLACE = {"electra": "first", "flaubert": "first", "xlm": "first", "xlnet"
 
 
 _SLOW_STEP = {
-    "longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"
+    "longformer": "it pads each text to a whole attention window (512 tokens in the models on "
+    "the hub)"
 }
 """Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why;
 measured by `tests/benchmarks/attention.py`."""

@@ -524,10 +524,7 @@ def test_a_family_whose_steps_take_long_says_so(
 ) -> None:
     done = bertctl(*tuned(opinions, encoder("longformer"), "--dry-run"))
     assert done.returncode == 0, done.stderr
-    assert (
-        "a step takes longer than that of a BERT of this shape: it fills up each text"
-        in done.stderr
-    )
+    assert "a step takes longer than that of a BERT of this shape: it pads each text" in done.stderr
 
 
 @pytest.mark.in_process

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from bertctl.cli.framework.option_names import as_options
 from tests.documents.kept_outputs import console_block
 
 TABLE = Path(__file__).resolve().parents[2] / "bertctl" / "checking" / "findings.yaml"
@@ -32,11 +33,10 @@ _INTRODUCTION = """\
 <!-- group: reference; order: 75; verbs: data -->
 # Findings of data check
 
-This page lists every code that `bertctl data check` can report, for everyone who has such a finding
-and wants to know what it means and what to do. The codes are stable: you find them in `--json`, in
-JUnit files and in annotations.
+This page lists every code that `bertctl data check` can report, with its meaning and what you can
+do about it. The codes are stable. You find them in `--json`, in JUnit files and in annotations.
 
-For example, a file with a blank text, repeated rows and a contradiction:
+For example, this file has a blank text, repeated rows and a contradiction:
 
 <!-- file: reviews.csv -->
 ```text
@@ -52,9 +52,9 @@ a dull film,good
 
 | severity | meaning | exit code |
 |---|---|---|
-| error | Training would refuse the rows, or would learn something that is not there. | 3 |
+| error | Training would refuse the rows, or would learn something wrong. | 3 |
 | warning | Training works, but the score or the model suffers. | 0 |
-| note | True of the data, and good to know. | 0 |
+| note | Often harmless, but you should know it. | 0 |
 """
 
 
@@ -70,7 +70,7 @@ def findings_page() -> str:
         for code, rule in table[family].items():
             if code in described:
                 anchor = f"[{code}](findings.md#{code})"
-                parts.append(f"{anchor} is looked for here too, see {described[code]}.\n")
+                parts.append(f"{anchor} is also reported here; see {described[code]}.\n")
                 continue
             described[code] = title
             parts.append("\n".join(_entry(code, rule, about[code])) + "\n")
@@ -84,7 +84,7 @@ def _entry(code: str, rule: dict[str, Any], about: dict[str, str]) -> Iterator[s
     if "says" in rule:
         noun = rule.get("noun", "row")
         yield f'Message: "{_plural(noun)} ... {rule["says"]}".\n'
-    yield f"What to do: {rule.get('remedy', about.get('fix', ''))}"
+    yield f"What to do: {as_options(rule.get('remedy', about.get('fix', '')))}"
 
 
 def _plural(noun: str) -> str:

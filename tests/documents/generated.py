@@ -11,6 +11,7 @@ JSON Schemas of a recipe and of the documents that runs, indexes and locks consi
 import inspect
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -55,18 +56,24 @@ _INTRODUCTION = """\
 <!-- group: reference; order: 40 -->
 # Recipe fields
 
-This page lists all fields of a recipe with their types and defaults, for you if you write a recipe
-or look for a setting. `bertctl recipes show NAME` prints the same words beside the values of a
-recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
+This page lists every field of a recipe with its type and default. If you have not written a recipe
+yet, begin with [recipes](recipes.md).
+
+`bertctl recipes show NAME` prints the same explanations next to the values of a recipe. To change a
+value on the command line, use `--set SECTION.FIELD=VALUE`.
 """
 
 
 _OVERVIEW = """\
 # Documentation of bertctl
 
-These pages ship with the package: `bertctl docs` lists them, `bertctl docs TOPIC` shows one in the
-terminal, and `bertctl docs WORD` searches them.
+These pages ship with the package, so you can read them in your terminal. `bertctl docs` lists them,
+`bertctl docs TOPIC` shows one, and `bertctl docs WORD` searches all of them.
 """
+
+
+_CONDITION = re.compile(r"This \w+ is for you (if .*)")
+"""Summary of a page that names its readers."""
 
 
 def recipe_fields() -> str:
@@ -130,8 +137,19 @@ def overview() -> str:
     parts = [_OVERVIEW]
     pages = load_pages().values()
     for group, members in itertools.groupby(pages, key=lambda page: page.group):
-        rows = "".join(f"| [{page.title}]({page.name}.md) | {page.summary} |\n" for page in members)
-        parts.append(f"## {GROUPS[group]}\n\n| page | what it is for |\n|---|---|\n{rows}")
+        group_pages = list(members)
+        conditions = [_CONDITION.match(page.summary) for page in group_pages]
+        if all(conditions):
+            title = "read it"
+            texts = [condition[1] for condition in conditions if condition]
+        else:
+            title = "content"
+            texts = [page.summary for page in group_pages]
+        rows = "".join(
+            f"| [{page.title}]({page.name}.md) | {text} |\n"
+            for page, text in zip(group_pages, texts, strict=True)
+        )
+        parts.append(f"## {GROUPS[group]}\n\n| page | {title} |\n|---|---|\n{rows}")
     return "\n".join(parts)
 
 

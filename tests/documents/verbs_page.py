@@ -22,14 +22,16 @@ EXIT_CODES = {
     ),
     ExitCode.DATA: "The data cannot be used: rows, columns, labels or bytes.",
     ExitCode.UNAVAILABLE: (
-        "A file, model or data set is not available, or a place cannot be written."
+        "A file, model or data set is not available, or an output cannot be written."
     ),
-    ExitCode.DEVICE: "The device is missing, or memory ran out.",
-    ExitCode.DIVERGED: "Training diverged (with `--strict` also: it collapsed to one answer).",
+    ExitCode.DEVICE: "A device is missing, or memory ran out.",
+    ExitCode.DIVERGED: (
+        "Training diverged. With `--strict` also: it predicts one label for everything."
+    ),
     ExitCode.GATE_NOT_MET: "`gate`: a check fails.",
     ExitCode.GATE_INCONCLUSIVE: "`gate`: no check fails, but one is inconclusive.",
     ExitCode.INTERRUPTED: "Ctrl-C. A checkpoint was saved if a training was running.",
-    ExitCode.CUT: "The reader of stdout closed it before the whole answer was printed.",
+    ExitCode.CUT: "Another program closed stdout before everything was printed.",
     ExitCode.TERMINATED: "SIGTERM or SIGHUP. A checkpoint was saved if a training was running.",
 }
 """What each exit code means."""
@@ -38,9 +40,8 @@ _VERBS = """\
 <!-- group: reference; order: 10 -->
 # Verbs and options
 
-This page lists every verb of bertctl with all its options, for looking them up and for searching.
-`bertctl VERB --help` shows the usual options of a verb in your terminal, and
-`bertctl VERB --help-all` all of them.
+This page lists every verb of bertctl with all its options. In your terminal, `bertctl VERB --help`
+shows the usual options of a verb, and `bertctl VERB --help-all` shows all of them.
 
 | verb | what it does |
 |---|---|
@@ -55,19 +56,19 @@ _AGENTS = """\
 <!-- group: reference; order: 15; verbs: docs -->
 # For scripts and agents
 
-This page shows the whole interface on one screen, for you if you write scripts, and for programs
-that call bertctl.
+This page summarises the interface for scripts, and for programs that call bertctl. Read it first if
+you automate something.
 
 - Results go to stdout, messages to stderr. The exit code tells you what went wrong.
 - `--json` prints exactly one JSON document on stdout, for errors too. bertctl never prompts.
-- A pipe gets neither progress bar nor color. `AI_AGENT=1` or `CI=true` switches the bar off on a
-  terminal too, and `AI_AGENT=1` also the colors.
-- `-q` prints warnings and errors only. `bertctl runs ls -q` and `bertctl recipes ls -q` print names
-  alone.
-- `--offline` tries no connection. `--dry-run` of `finetune`, `pretrain`, `sweep` and `runs gc`
-  changes nothing.
-- A command that was interrupted continues with `--resume`; `--resume-if-any` starts or continues,
-  as needed.
+- In a pipe, bertctl prints no progress bar and no colors. On a terminal, `CI=true` switches off the
+  bar, and `AI_AGENT=1` switches off both.
+- `-q` prints only warnings and errors. `bertctl runs ls -q` and `bertctl recipes ls -q` print only
+  names.
+- `--offline` never connects. `--dry-run` of `finetune`, `pretrain`, `sweep` and `runs gc` changes
+  nothing.
+- `--resume` continues an interrupted command. `--resume-if-any` continues it if it was started
+  before, and starts it otherwise.
 
 ## Five commands for most jobs
 
@@ -80,7 +81,8 @@ bertctl predict runs/new texts.csv -o predictions.jsonl
 bertctl docs WORD
 ```
 
-Errors are documents of one form, described by `bertctl/schemas/error.json`. For example:
+With `--json`, all errors have the same form, which `bertctl/schemas/error.json` describes. For
+example:
 
 {error}
 
@@ -143,10 +145,10 @@ def agents_page() -> str:
 
 
 _SCHEMAS = {
-    "distillation": "`RUN/distillation.json`: a student beside its teacher",
+    "distillation": "`RUN/distillation.json`: comparison of a student with its teacher",
     "environment": "`RUN/environment.json`: versions, device, precision, hashes of data and model",
-    "export": "`EXPORT/export.json`: what an exported model is, and its proof",
-    "error": "the answer of a command that fails, with `--json`",
+    "export": "`EXPORT/export.json`: an exported model, and the check of its predictions",
+    "error": "the output of a command that fails, with `--json`",
     "history": "a line of `RUN/history.jsonl`",
     "lock": "`bertctl.lock`",
     "metrics": "`RUN/metrics.json`: scores with intervals",
@@ -154,7 +156,7 @@ _SCHEMAS = {
     "prediction": "a line of `RUN/predictions/SPLIT.jsonl` and of `predict`",
     "probe": "`RUN/probe.json`",
     "recipe": "a recipe, as `bertctl recipes schema` prints it",
-    "sweep": "`SWEEP/sweep.json`: settings, scores, the choice",
+    "sweep": "`SWEEP/sweep.json`: settings, scores, the chosen setting",
     "status": "`RUN/status.json`: state and progress",
     "index": "`INDEX/index.json`",
 }
