@@ -144,7 +144,7 @@ _SHARED = {
     ),
     "debug": _shared("--debug", help="Show the traceback of an error."),
     "no_groups": _shared(
-        "--no-groups", help="Fold nothing in the logs of GitHub and GitLab.", panel=RARE
+        "--no-groups", help="Do not fold the logs of GitHub and GitLab.", panel=RARE
     ),
     "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
     "help_all": _shared(

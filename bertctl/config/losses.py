@@ -104,8 +104,8 @@ CLASS_LOSSES = LossTable(
     (
         Loss(
             name="cross-entropy",
-            summary="the mean negative log-probability of the labels; several labels per text: of "
-            "each label by itself",
+            summary="the mean negative log-probability of the labels; if a text has several "
+            "labels, of each one separately",
             classes={
                 "one label": f"{_LABELS}:CrossEntropy",
                 "several labels": f"{_LABELS}:BinaryCrossEntropy",
@@ -116,9 +116,8 @@ CLASS_LOSSES = LossTable(
         Loss(
             name="focal",
             summary=(
-                "cross-entropy in which examples that are answered well count less, so that rare "
-                "and hard ones count "
-                "more (Lin et al. 2017, section 3.2)"
+                "cross-entropy in which well-classified examples count less, so that rare and hard "
+                "ones count more (Lin et al. 2017, section 3.2)"
             ),
             classes={
                 "one label": f"{_LABELS}:FocalLoss",
@@ -148,14 +147,14 @@ SENTENCE_LOSSES = LossTable(
         ),
         Loss(
             name="cosent",
-            summary="the order of the pairs by their scores (Su 2022)",
+            summary="pairs with a higher score get a higher cosine (Su 2022)",
             classes={"scores": f"{_VECTORS}:CosentObjective"},
             options={"sentence_embeddings.scale": "scale"},
             compares_rows=True,
         ),
         Loss(
             name="softmax",
-            summary="a classifier of pairs on both vectors and their difference (Reimers & "
+            summary="a classifier on both vectors of a pair and their difference (Reimers & "
             "Gurevych 2019, section 3)",
             classes={
                 "classes": f"{_VECTORS}:SoftmaxObjective",
@@ -165,8 +164,8 @@ SENTENCE_LOSSES = LossTable(
         ),
         Loss(
             name="contrastive",
-            summary="pairs of one class close together, others at least a margin apart (Hadsell et "
-            "al. 2006)",
+            summary="pairs of one class are close together, others at least a margin apart "
+            "(Hadsell et al. 2006)",
             classes={
                 "two classes": f"{_VECTORS}:ContrastiveObjective",
                 "classes": f"{_VECTORS}:ContrastiveObjective",
@@ -179,8 +178,8 @@ SENTENCE_LOSSES = LossTable(
         ),
         Loss(
             name="multiple-negatives",
-            summary="each text's partner found among all texts of the batch (Henderson et al. "
-            "2017, section 4.4)",
+            summary="the first text of a pair finds the second among all of the batch "
+            "(Henderson et al. 2017, section 4.4)",
             classes={
                 "matches": f"{_VECTORS}:MultipleNegatives",
                 "texts": f"{_VECTORS}:MultipleNegatives",
@@ -196,8 +195,8 @@ SENTENCE_LOSSES = LossTable(
         ),
         Loss(
             name="triplet",
-            summary="the second text closer to the first than the third is, by a margin (Schroff "
-            "et al. 2015)",
+            summary="the second text is closer to the first than the third is, by a margin "
+            "(Schroff et al. 2015)",
             classes={
                 "matches": f"{_VECTORS}:TripletObjective",
                 "texts": f"{_VECTORS}:TripletObjective",

@@ -90,24 +90,24 @@ class DataSection(RecipeSection):
     """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a
     `datasets.yaml` adds your own. Single files go into the fields below."""
     datasets_file: OwnFile = None
-    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside
-    the recipe file. Where a base names the data set, that beside the base comes first."""
+    """File with data sets of your own, for use in `data.name`. Default: `datasets.yaml` beside the
+    recipe file. If a base of the recipe sets `data.name`, the file beside that base comes first."""
     data_dir: OwnFile = None
-    """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE.
-    Default: the folder that the environment variable BERTCTL_DATA names, else the hub."""
+    """Folder with the data set's official files. bertctl looks for DIR/FILE and DIR/NAME/FILE.
+    Default: the folder in the environment variable BERTCTL_DATA, else the hub."""
     train_file: OwnFile = None
     """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
     validation_file: OwnFile = None
-    """File with rows to score. Default: a share of the training rows."""
+    """File with the validation rows. Default: a share of the training rows."""
     test_file: OwnFile = None
-    """File with the test rows. They are read only where `evaluation.splits` or `--split` names
+    """File with the test rows. They are read only if `evaluation.splits` or `--split` names
     `test`."""
     text_column: Text | None = None
     """Column with the text. Pairs: the first sentence; token classification: the words; question
     answering: the question; multiple choice: the context. Default: guessed from the usual names."""
     pair_column: Text | None = None
     """Column with the second sentence of a pair. Question answering: the context; multiple choice:
-    words that every choice continues. Default: guessed where the text column is guessed too."""
+    words that every choice continues. Default: guessed if the text column is guessed."""
     negative_column: Annotated[Text | None, Mark.LATER] = None
     """Column with a text that does not belong to the first one (sentence embeddings). Default:
     guessed from the usual names."""
@@ -115,18 +115,17 @@ class DataSection(RecipeSection):
     """Column with the label or the score. Token classification: the tags; question answering: the
     answers; multiple choice: the right choice. Default: guessed from the usual names."""
     label_columns: Annotated[list[Text] | None, Field(min_length=1), Mark.LATER] = None
-    """Columns with 1 where a label holds and 0 where not (several labels per text). Default:
-    guessed where there are such and no other label."""
+    """Columns of 0 and 1, one for each label (several labels per text). Default: guessed if the
+    file has no other label column."""
     choice_columns: list[Text] | None = None
     """Columns with the choices, in order, or one column with lists (multiple choice). Default:
     guessed from the usual names."""
     first_choice: Annotated[Literal[0, 1] | None, Mark.BY_CONTENT] = None
-    """Number of the first choice in labels that are numbers (multiple choice). Default: as columns
-    and labels show. It is 0 if a label is 0, and the number of the first column if the columns are
-    numbered (`option1`, `option2`). A file that could count from 0 or from 1 is refused."""
+    """Number of the first choice, if labels are numbers (multiple choice). Default: detected. It is
+    0 if a label is 0. If the columns are numbered (`option1`, `option2`), it is the number of the
+    first column. A file that could count from 0 or from 1 is refused."""
     id_column: Text | None = None
-    """Column with each row's id. Default: id, _id, guid, uid or uuid where there is one, else rows
-    are numbered."""
+    """Column with each row's id. Default: id, _id, guid, uid or uuid, else rows are numbered."""
     delimiter: Character | None = None
     """Field separator of CSV and TSV files. Default: detected."""
     header: bool | None = None
@@ -134,43 +133,45 @@ class DataSection(RecipeSection):
     encoding: Text | None = None
     """Encoding of text files, such as `latin-1`. Default: UTF-8. A byte-order mark is left out."""
     longest_line: Annotated[PositiveInt, Mark.NO_NUMBER] = 16
-    """Longest line of a text file, in megabytes. A longer one is refused, before it fills the
+    """Longest line of a text file, in megabytes. A longer one is refused before it fills the
     memory."""
     overlapping_spans: Annotated[Literal["refuse", "longest"], Mark.LATER] = "refuse"
-    """What becomes of character spans over each other (token classification). `longest` keeps the
-    longest, and the others are counted."""
+    """How overlapping character spans are treated (token classification). `longest` keeps the
+    longest ones and counts the others."""
     annotator: Annotated[Text | None, Mark.LATER] = None
-    """Annotator whose labels are learned, by name, e-mail or number. `predictions` is the model
-    that annotated before. A row on which people disagree is refused, unless one annotation is
-    marked as ground truth. Default: all people."""
+    """Annotator whose labels are used, by name, e-mail or number. `predictions` uses the
+    predictions of the model in the file. If people disagree on a row, it is refused, unless one
+    annotation is marked as ground truth. Default: all people."""
     validation_fraction: Share = 0.1
     """Share of the training rows held out if you give no validation file. The rows are chosen by
-    `data.split_seed`, stratified by label; related rows (`data.group_column`) stay on one
-    side. With `training.time_limit`, at most 10 rows are held out for each second of it, or 200 if
-    that is more."""
+    `data.split_seed`, stratified by label; related rows (`data.group_column`) stay in one split.
+    With `training.time_limit`, at most 10 rows are held out for each second of it, or 200 if that
+    is more."""
     split_seed: Annotated[Seed, Mark.LATER] = 42
-    """Seed that chooses the rows held out, folds and samples. `training.seed` moves none of them,
-    so that runs with several seeds are scored on the same rows."""
+    """Seed that chooses held-out rows, folds and samples. `training.seed` does not change them, so
+    runs with several seeds are scored on the same rows."""
     confirm_fraction: Annotated[Share | None, Mark.LATER] = None
-    """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at
-    the end, and `gate` looks at it: the choice of the epoch or the setting has not flattered it."""
+    """Share of the validation rows to set apart as the split `confirm`. It is scored once, at the
+    end, and `gate` uses it. Its scores are not optimistic, because it does not choose the epoch or
+    the setting."""
     group_column: Annotated[Text | None, Mark.LATER] = None
-    """Column whose equal values stay on one side of hold-outs and folds, such as the author or the
-    patient. Without it, rows of one article, context, document, first sentence of a pair or text
-    stay together."""
+    """Column that names the group of each row, such as its author or patient. Hold-outs and folds
+    never divide a group. Without it, rows with the same article, context, document, text or first
+    sentence of a pair are a group."""
     folds: Annotated[Several | None, Mark.LATER] = None
-    """Number of folds for cross-validation. The training rows are cut into folds, stratified by
-    label, and the fold `data.fold` is held out instead of `data.validation_fraction`.
-    `bertctl sweep --folds` runs all of them."""
+    """Number of folds for cross-validation. The training rows are divided into folds, stratified by
+    label, and the fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl
+    sweep --folds` runs all of them."""
     fold: Annotated[PositiveInt | None, Mark.LATER] = None
     """Fold that is held out for validation, counted from 1."""
     first_train_rows: PositiveInt | None = None
-    """Read only this many training rows, from the beginning. Hold-out and sampling come after."""
+    """Read only this many training rows, from the beginning. Held-out rows and samples are taken
+    from these."""
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     train_rows_per_label: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Train on this many rows of each label, drawn by `data.split_seed`. A label with fewer rows
-    gives all of them. Hold-out comes before."""
+    """Train on this many rows of each label, drawn by `data.split_seed`. If a label has fewer rows,
+    all are used. Validation rows are held out first."""
     max_eval_rows: PositiveInt | None = None
     """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
@@ -197,25 +198,25 @@ class ModelSection(RecipeSection):
         Field(min_length=1, examples=[[1, 3, 5]]),
         Mark.LATER,
     ] = None
-    """Layers of the model to start with, by number, counted from 1 at the bottom, ascending. The
-    others are left out; embeddings and a head that fits are kept (Sanh et al. 2019, DistilBERT).
-    Default: all."""
+    """Layers of the model to keep, as ascending numbers from 1 at the bottom. The others are
+    removed; embeddings and a head that fits are kept (Sanh et al. 2019, DistilBERT). Default:
+    all."""
     max_length: Annotated[int, Field(ge=4)] = 128
-    """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is
-    counted and shown. `training.preset: auto` raises it up to 256 where texts are longer."""
+    """Longest input in tokens, special tokens included. Longer inputs are truncated, counted and
+    shown. `training.preset: auto` raises it to up to 256 if your texts are longer."""
     long_text: Annotated[Literal["head", "tail", "head-tail", "window"], Mark.LATER] = "head"
-    """Part of a too long text that is read: its beginning, its end, both, or all of it in
-    overlapping windows. For classification and regression; `head-tail` takes the first quarter and
-    the last three (Sun et al. 2019). Tags and answers to questions come from windows anyway."""
+    """Which part of a long text is read: the beginning, the end, both, or all of it in overlapping
+    windows. It applies to classification and regression. `head-tail` reads a quarter from the
+    beginning and three quarters from the end (Sun et al. 2019). Token classification and question
+    answering always read windows."""
     window_stride: Annotated[NonNegativeInt | None, Mark.LATER] = None
-    """Tokens that each window repeats of the one before. Default: an eighth of
-    `model.max_length`."""
+    """Tokens by which two windows of a text overlap. Default: an eighth of `model.max_length`."""
     window_pooling: Annotated[
         Literal["mean", "max", "first", "attention", "logits"] | None, Mark.LATER
     ] = None
-    """How the vectors of a text's windows become one, before the last layer. `attention` weighs
-    them by a learned vector. `logits`, the mean of the windows' logits, is `mean` again where the
-    last layer is linear. Default: `attention`, and `mean` where the encoder is frozen."""
+    """How the vectors of a text's windows are combined, before the last layer. `attention` weighs
+    them by a learned vector. `logits` averages the logits of the windows, which equals `mean` if
+    the last layer is linear. Default: `attention`, or `mean` if the encoder is frozen."""
     lowercase: bool | None = None
     """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer
     says."""
@@ -223,10 +224,10 @@ class ModelSection(RecipeSection):
     """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1;
     paper, appendix A.2)."""
     head_start: Annotated[Literal["probe", "random"], Mark.LATER] = "random"
-    """What a new head begins as. `probe`: a logistic regression (of scores a ridge regression) on
-    the frozen encoder, fitted to a sample of the training rows before the first step; then
-    everything is trained (Kumar et al. 2022, "Fine-tuning can distort pretrained features"). A head
-    that was trained for the same labels is kept as it is."""
+    """How a new head is initialised. `probe`: as a logistic regression on the frozen encoder (for
+    scores, a ridge regression), fitted to a sample of the training rows before the first step. Then
+    all weights are trained (Kumar et al. 2022, "Fine-tuning can distort pretrained features"). A
+    head that was trained for the same labels is kept."""
 
 
 class TrainingSection(RecipeSection):
@@ -235,16 +236,17 @@ class TrainingSection(RecipeSection):
     epochs: PositiveInt = 3
     """Passes over the training rows. The BERT paper takes 2, 3 or 4 (appendix A.3)."""
     max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer
-    (`--epochs`). Default: as many as the epochs have."""
+    """Number of optimizer steps, instead of `training.epochs`. An option `--epochs` wins over the
+    value in a recipe file. Default: the steps of all epochs."""
     time_limit: Annotated[
         str | None,
         Field(pattern=r"^([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[smh]$", examples=["30s", "20m", "2h"]),
         Mark.LATER,
     ] = None
-    """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning
-    rate falls to 0 with the last one. A run that fits is not shortened. In a sweep the limit holds
-    for each run. Fewer rows may be held out, see `data.validation_fraction`. Default: none."""
+    """Time limit for reading, training and scoring together. bertctl trains as many steps as fit,
+    and the learning rate falls to 0 with the last one. A run that fits is not shortened. In a
+    sweep, the limit holds for each run. Fewer rows may be held out, see `data.validation_fraction`.
+    Default: none."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16
     or 32."""
@@ -279,17 +281,17 @@ class TrainingSection(RecipeSection):
     """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch,
     and the number of steps stays the same."""
     preset: Annotated[Literal["auto", "small-data"] | None, Mark.NO_NUMBER] = None
-    """Named set of values for fields that are not given. After `--set`, it also replaces those of
+    """Named set of values for fields that you do not set. After `--set`, it also replaces values of
     the recipe file. `auto` chooses learning rate, layer decay, batch size, warm-up, epochs,
     evaluations and patience by the encoder's width and depth and by the number of rows and labels.
     `small-data`: up to 20 epochs, patience 10, learning rate 2e-5 and 10 % warm-up, with AdamW's
     bias correction (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or fewer."""
     freeze_embeddings: Annotated[bool, Mark.LATER] = False
-    """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa
+    """Freeze the embeddings, so that they are not trained. See Lee et al. 2019, "What Would Elsa
     Do?"."""
     freeze_layers: Annotated[NonNegativeInt, Mark.LATER] = 0
-    """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019: the top
-    quarter alone, trained, kept 90 % of the quality."""
+    """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019 kept 90 %
+    of the quality by training only the top quarter."""
     gradual_unfreezing: Annotated[bool, Mark.LATER] = False
     """Train only the head in the first epoch, and one layer more in each epoch after it, from the
     top down. The embeddings come last (Howard & Ruder 2018, ULMFiT). It goes well with
@@ -302,26 +304,26 @@ class TrainingSection(RecipeSection):
     """Loss that training minimises (text and token classification). Evaluations report the
     cross-entropy, whatever the training minimises."""
     focal_gamma: Annotated[NonNegativeFloat, Mark.LATER] = 2.0
-    """How much less an example counts that is answered well (`training.loss: focal`). Its loss is
-    multiplied by (1 - p) to this power, p being the probability of its label. Lin et al. 2017 take
-    2; 0 is cross-entropy."""
+    """Exponent of the focal loss (`training.loss: focal`). The loss of an example is multiplied by
+    (1 - p)^gamma, where p is the probability of its label. With a higher gamma, well-classified
+    examples count less. Lin et al. 2017 use 2; 0 gives the cross-entropy."""
     class_weights: Annotated[list[PositiveFloat] | Literal["balanced"] | None, Mark.LATER] = None
     """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced:
     examples / (labels x the label's examples), as in King & Zeng 2001 and scikit-learn; token
-    classification counts words. Multi-label: the weight of a label's presence against its absence
-    (`balanced`: absences / presences). The losses of evaluations are not weighted."""
+    classification counts words. Multi-label: the weight of the label's presence relative to its
+    absence (`balanced`: absences / presences). The losses of evaluations are not weighted."""
     label_smoothing: Annotated[Fraction, Mark.LATER] = 0.0
     """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016,
-    section 7, take 0.1. With class weights, an example weighs as its true label does. The losses of
-    evaluations are not smoothed."""
+    section 7, use 0.1. With class weights, each example has the weight of its true label. The
+    losses of evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if it
     scores better on the validation rows (Izmailov et al. 2018; checkpoint averaging of Vaswani et
     al. 2017)."""
     tie_breaker: Annotated[Literal["first", "loss"], Mark.LATER] = "first"
-    """Which of the evaluations with the same primary metric has the best weights: the `first` one,
-    or the one with the lowest validation `loss`. On a few validation rows most evaluations have the
-    same accuracy."""
+    """Which evaluation wins if several have the same primary metric: the `first` one, or the one
+    with the lowest validation `loss`. With few validation rows, most evaluations have the same
+    accuracy."""
 
     @property
     def seed_of_init(self) -> int:
@@ -347,10 +349,10 @@ class OptimizerSection(RecipeSection):
     """Decoupled weight decay of every weight except biases and normalisation. google-research/bert
     does the same."""
     warmup_fraction: Fraction = 0.1
-    """Share of all steps in which the learning rate rises from 0 to its peak. It then falls in a
-    straight line to 0. google-research/bert starts the falling line at step 0: its peak is 0.989 to
-    0.9997 of this one (90 to 3,000 steps of warm-up), and after a step down its line is 10 % lower
-    than this one."""
+    """Share of all steps in which the learning rate rises from 0 to its peak. Then it falls
+    linearly to 0. In google-research/bert, the falling line begins at step 0. Its peak is therefore
+    0.989 to 0.9997 of this one (90 to 3,000 steps of warm-up), and it then steps down to a line
+    that is 10 % lower."""
     beta1: Fraction = 0.9
     """Decay of the gradient's running mean."""
     beta2: Fraction = 0.999
@@ -363,10 +365,10 @@ class OptimizerSection(RecipeSection):
     """Largest global norm of the gradient; a larger one is clipped. google-research/bert has 1.0
     too."""
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0), Mark.LATER] = 1.0
-    """Factor from each layer's learning rate to that of the layer below. The head has
-    `optimizer.learning_rate`, the embeddings have the lowest (Clark et al. 2020, ELECTRA: 0.8; Sun
-    et al. 2019: 0.95; Zhang et al. 2021). The discriminative rates of ULMFiT (Howard & Ruder 2018)
-    are 1 / 2.6 = 0.385; 1 means the same for all."""
+    """Factor by which the learning rate falls from each layer to the one below. The head has
+    `optimizer.learning_rate`, and the embeddings have the lowest rate; 1 means the same rate for
+    all. Published values are 0.8 (Clark et al. 2020, ELECTRA), 0.95 (Sun et al. 2019) and 1 / 2.6 =
+    0.385 (Howard & Ruder 2018, ULMFiT). See also Zhang et al. 2021."""
 
 
 class LoraSection(RecipeSection):
@@ -377,21 +379,21 @@ class LoraSection(RecipeSection):
     """
 
     rank: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Rank of the updates. 8 is usual: about 1.5 % of the parameters are trained. Default: all
-    weights are trained, and none of this section is read."""
+    """Rank of the updates. 8 is usual: about 1.5 % of the parameters are trained. Default: no LoRA;
+    all weights are trained, and this section is ignored."""
     alpha: Annotated[PositiveFloat | None, Mark.LATER] = None
-    """Updates are multiplied by alpha / rank. Default: twice the rank."""
+    """Scale of the updates, which are multiplied by alpha / rank. Default: twice the rank."""
     dropout: Annotated[Fraction, Mark.LATER] = 0.0
-    """Dropout of what the updates read. On a CPU a step then takes longer."""
+    """Dropout on the input of the updates. It makes steps slower on a CPU."""
     targets: Annotated[list[Text], Mark.LATER] = []
     """Linear layers that get an update, by the ends of their names (`query`, `value`). Default: all
-    of the encoder."""
+    linear layers of the encoder."""
     rslora: Annotated[bool, Mark.LATER] = False
     """Multiply updates by alpha / sqrt(rank) instead, so that high ranks learn as fast as low ones
     (Kalajdzievski 2023, rsLoRA)."""
     dora: Annotated[bool, Mark.LATER] = False
-    """Learn the length of each row of the weight apart from its direction: DoRA. On a CPU a step
-    then takes longer (Liu et al. 2024)."""
+    """Use DoRA: learn the length of each weight row separately from its direction. It makes steps
+    slower on a CPU (Liu et al. 2024)."""
 
     @property
     def alpha_in_use(self) -> float:
@@ -409,30 +411,31 @@ class DistillationSection(RecipeSection):
     """
 
     teacher: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT] = None
-    """Run whose answers to the training rows are learned: a run folder, or a fine-tuned model's.
-    They are computed once, and kept in the cache. Default: labels alone are learned."""
+    """Folder of the teacher: a run or a fine-tuned model. Its predictions for the training rows are
+    computed once and cached. Default: none; the model learns only from the labels."""
     unlabelled: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT, Mark.LATER] = None
-    """File with rows without labels, of any size, whose answers by the teacher are learned beside
-    the training rows. Labels in it are not read."""
+    """File with unlabelled rows, of any size. The student also learns the teacher's predictions for
+    them. Labels in the file are ignored."""
     alpha: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False), Mark.LATER] = 0.5
-    """Weight of the labels. The teacher's answers have 1 - alpha; 0 learns these alone, 1 the
-    labels alone."""
+    """Weight of the labels in the loss. The teacher's predictions have the weight 1 - alpha; with 0
+    only they count, with 1 only the labels."""
     temperature: Annotated[PositiveFloat, Mark.LATER] = 2.0
-    """What logits are divided by before teacher and student are compared. A higher one shows more
-    of what the teacher thinks of the labels that it does not answer (Hinton et al. 2015: 1 to
-    20). Scores have none."""
+    """Divisor of the logits before teacher and student are compared. With a higher one, the student
+    learns more about the labels that the teacher does not predict (Hinton et al. 2015: 1 to 20). It
+    has no effect on scores."""
     relations: Annotated[NonNegativeFloat, Mark.LATER] = 0.0
-    """Weight of the relations between tokens, which are learned from the teacher's queries and
-    values. 0 leaves them out. Wang et al. 2021, MiniLMv2."""
+    """Weight of the loss that makes the student's queries and values relate tokens as the teacher's
+    do. 0 switches it off. See Wang et al. 2021, MiniLMv2."""
     relation_heads: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Parts that the vectors of `relations` are cut into. Default: the teacher's attention
-    heads."""
+    """Number of heads into which the vectors of `relations` are divided. Default: the teacher's
+    attention heads."""
     relation_layer: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Layer of the teacher whose `relations` are learned, counted from 1. Default: the last."""
+    """Layer of the teacher whose `relations` the student learns, counted from 1. Default: the
+    last."""
 
 
 class EvaluationSection(RecipeSection):
-    """Splits and metrics that are scored, and the files that are kept."""
+    """Splits and metrics to score, and files to keep."""
 
     splits: list[Text] = []
     """Splits scored at the end. Default: the validation splits of the data; `test` only if it is
@@ -440,50 +443,49 @@ class EvaluationSection(RecipeSection):
     primary_metric: Text | None = None
     """Metric that picks the best weights. Default: the data set's, else the task's."""
     positive_label: Annotated[Text | None, Mark.LATER] = None
-    """Which of two labels `f1`, `roc_auc` and `average_precision` are about. Default: a guess from
-    the names."""
+    """Label that `f1`, `roc_auc` and `average_precision` are computed for, if there are two.
+    Default: guessed from the names."""
     batch_size: PositiveInt = 64
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
     """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a
-    finished run use up to 10,000, where that takes no time."""
+    finished run use up to 10,000, if that takes no time."""
     slice_columns: Annotated[list[Text], Mark.NO_NUMBER] = []
     """Columns copied into the prediction files, to compare parts of a split later."""
     keep_text: Annotated[bool, Mark.NO_NUMBER] = True
     """Whether prediction files hold the texts."""
     settings_compared: Annotated[PositiveInt, Mark.NO_NUMBER] = 1
-    """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write
-    it."""
+    """Number of settings that a sweep compares by these scores. Sweeps set it."""
     baselines: Annotated[bool, Mark.NO_NUMBER] = False
-    """Score simple models beside the run, and say where it is not better. They are the frozen
-    encoder's linear classifier, and TF-IDF with a linear model (of words: the most frequent tag of
-    each). They take at most about a tenth of the run's time. Texts with labels or scores and words
-    with tags have them; the runs of a sweep compute none."""
+    """Score simple models beside the run, and warn if the run is not better. They are a linear
+    classifier on the frozen encoder, and TF-IDF with a linear model (for tags: the most frequent
+    tag of each word). They take at most about a tenth of the run's time. They exist for text
+    classification, text regression and token classification. Runs of a sweep compute none."""
     metric_scripts: Annotated[list[Text], Mark.IS_PATH, Mark.BY_CONTENT] = []
-    """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them
-    on the command line, and nowhere else."""
+    """Local `evaluate` metric scripts to compute as well. They run only if `--metric` names them on
+    the command line."""
 
 
 class RuntimeSection(RecipeSection):
     """Where and how the run computes. It decides speed, and the last digits of the numbers."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for
-    and absent is an error."""
+    """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that you name must
+    be available."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast, which is
-    measured on a CPU. The weights stay in fp32, and the head computes in fp32."""
+    """Precision of the computation; `auto` is bf16 if that is fast here. On a CPU, bertctl measures
+    it once. The weights stay in fp32, and the head computes in fp32."""
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
     accept_drift: Annotated[NonNegativeFloat | None, Mark.LATER, Mark.NO_NUMBER] = None
-    """Accept an export whose numbers differ by up to X from where it was made. Default: what its
-    proof allows."""
+    """Accept an export whose numbers differ by up to X from those of the machine that made it.
+    Default: the tolerance that the export records."""
     deterministic: bool = False
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are
     slower."""
     cuda_graphs: Annotated[bool, Mark.LATER] = True
-    """Record what a GPU computes for batches of a shape, and start it all at once: the same
-    numbers, in a fraction of the time, and more memory. `false` starts each operation by itself."""
+    """Use CUDA graphs on a GPU: record the operations for a batch shape, and start them all at
+    once. The numbers stay the same. It takes a fraction of the time, and more memory."""
     log_to: Annotated[
         list[
             Literal[
@@ -500,7 +502,7 @@ class RuntimeSection(RecipeSection):
         ],
         Mark.NO_NUMBER,
     ] = []
-    """Experiment trackers that get the history too, through accelerate. Each needs its package:
+    """Experiment trackers that also get the history, through accelerate. Each needs its package:
     `pip install 'bertctl[NAME]'` for the first four."""
     mlflow_register: Annotated[
         str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$", examples=["NAME@ALIAS"]), Mark.NO_NUMBER
@@ -513,16 +515,15 @@ class TextClassificationSection(TaskSettings):
     """Settings of the task `text-classification`."""
 
     labels: list[Text] | None = None
-    """Label names in the model's order. It is also the order of the places in 0/1 vectors. Default:
-    those of the data set or of a Parquet file that `datasets` wrote, else those found in training,
-    sorted."""
+    """Label names in the model's order. 0/1 vectors have the same order. Default: those of the data
+    set or of a Parquet file that `datasets` wrote, else those found in training, sorted."""
     multi_label: bool | None = None
-    """Whether an example can have several labels or none. Default: yes where labels are lists."""
+    """Whether an example can have several labels or none. Default: yes if labels are lists."""
     label_separator: Text | None = None
     """Character between several labels in one field of a CSV or TSV file. It makes the task
     multi-label."""
     threshold: Share = 0.5
-    """Probability from which a label counts as predicted (multi-label only)."""
+    """Lowest probability of a predicted label (multi-label only)."""
 
 
 class TextRegressionSection(TaskSettings):
@@ -536,24 +537,24 @@ class TokenClassificationSection(TaskSettings):
     """Settings of the task `token-classification`."""
 
     labels: list[Text] | None = None
-    """Tag names in the model's order. Tags of entities are learned as IOB2, whatever their scheme
-    in the file. Default: the data set's, else those found in training, sorted."""
+    """Tag names, in the order of the model's outputs. Entities are learned in IOB2, whatever the
+    scheme of the file. Default: the data set's, else those found in training, sorted."""
     context: Literal["sentence", "document"] = "sentence"
-    """Read each sentence alone, or with its document's neighbours as far as the model reaches. The
-    BERT paper reads documents on CoNLL-2003 (section 5.3)."""
+    """Read each sentence alone, or together with as much of its document as fits. The BERT paper
+    reads documents on CoNLL-2003 (section 5.3)."""
     scheme: Annotated[Literal["iob1", "iob2", "bioes", "bilou"] | None, Mark.LATER] = None
-    """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the
+    """Tagging scheme of predictions, and of the reference tags beside them. Default: that of the
     labelled file, else that of the training file."""
     rename_tags: Annotated[
         list[Annotated[str, Field(pattern=r"^[^=]+=[^=]+$")]] | None,
         Field(examples=[["PERSON=PER", "GPE=LOC"]]),
         Mark.LATER,
     ] = None
-    """Entity types, or plain tags, that get another name when a file is read, as OLD=NEW. So a
-    model that was trained elsewhere is scored on a file that calls its types otherwise. Default:
-    none."""
+    """New names for entity types or plain tags of a file, as OLD=NEW. Use them if a model and your
+    file have different names for the same type. Default: none."""
     entity_threshold: Annotated[Fraction, Mark.LATER] = 0.0
-    """Probability from which an entity is answered: that of its least sure word. Default: any."""
+    """Lowest probability of an entity's least certain word. Default: any. Entities with a less
+    certain word are dropped."""
 
 
 class QuestionAnsweringSection(TaskSettings):
@@ -570,12 +571,11 @@ class QuestionAnsweringSection(TaskSettings):
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
     null_threshold: Annotated[FiniteFloat | None, Mark.LATER] = None
-    """Null odds above which a question has no answer. Default: chosen on the validation rows, where
-    some have none.
-    """
+    """Null odds above which a question has no answer. Default: chosen on the validation rows, if
+    some have none."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
-    """Refuse or leave out questions whose answer's text is not at its offset in the context. Those
-    left out are counted, and train nothing: their loss does not count."""
+    """Refuse or leave out questions whose answer's text is not at its offset in the context.
+    Questions that are left out are counted, and not trained on."""
 
 
 class SentenceEmbeddingsSection(TaskSettings):
@@ -588,46 +588,46 @@ class SentenceEmbeddingsSection(TaskSettings):
     """Loss that training minimises. Default: cosine for scores, contrastive for two labels, softmax
     for more, else multiple-negatives."""
     pooling: Literal["cls", "mean", "max", "mean-max"] | None = None
-    """How the vectors of the tokens become one per text. Default: as the model's folder says, else
-    mean."""
+    """How the token vectors are combined into one per text. Default: the setting in the model's
+    folder, else mean."""
     normalize: bool | None = None
-    """Whether each vector is brought to length 1. Default: as the model's folder says, else no."""
+    """Whether each vector is scaled to length 1. Default: the setting in the model's folder, else
+    no."""
     projection: PositiveInt | None = None
-    """Size that a new linear layer after the pooling brings the vectors to. Default: none is
-    added."""
+    """Size of the vectors after a new linear layer that follows the pooling. Default: no such
+    layer."""
     widths: list[PositiveInt] = []
-    """Sizes to which vectors may be cut later. The loss of each is added (Kusupati et al. 2022,
-    Matryoshka)."""
+    """Smaller sizes to which you can shorten the vectors later. The loss of each size is added
+    (Kusupati et al. 2022, Matryoshka)."""
     scale: PositiveFloat = 20.0
-    """What cosines are multiplied by in `cosent` and `multiple-negatives`, which is 1 /
-    temperature."""
+    """Factor of the cosines in `cosent` and `multiple-negatives` (1 / temperature)."""
     margin: PositiveFloat | None = None
-    """How far apart two texts should be. In `triplet` the third text is to be farther by so much;
-    in `contrastive` it is a value of 1 - cosine. Default: 5 and 0.5, as in
-    sentence-transformers."""
+    """How far apart two texts should be. In `triplet`, the third text should be farther than the
+    second by this distance; in `contrastive`, it is a value of 1 - cosine. Default: 5 for `triplet`
+    and 0.5 for `contrastive`, as in sentence-transformers."""
     symmetric: bool = False
-    """Whether `multiple-negatives` also looks for the first text among those of the batch."""
+    """Whether `multiple-negatives` also finds the first text of each pair by its second."""
     score_range: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
-    """Lowest and highest possible score, which mean the cosines 0 and 1. Default: those of the
-    training rows."""
+    """Lowest and highest possible score, which correspond to the cosines 0 and 1. Default: those of
+    the training rows."""
     query_prompt: str | None = None
-    """Words before the first text of a row. Default: the folder's prompt for queries, or for all
-    texts."""
+    """Words put before the first text of a row. Default: the folder's prompt for queries, or for
+    all texts."""
     document_prompt: str | None = None
-    """Words before the other texts of a row. Default: the folder's prompt for documents, or for all
-    texts."""
+    """Words put before the other texts of a row. Default: the folder's prompt for documents, or for
+    all texts."""
 
 
 class PretrainingSection(TaskSettings):
-    """Settings of `bertctl pretrain`: the corpus, and the losses it is learned by."""
+    """Settings of `bertctl pretrain`: the corpus and the losses."""
 
     corpus: Annotated[list[Text], Mark.IS_PATH] = []
     """Files and folders with text. One sentence per line with empty lines between documents, or one
     document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
     objective: Literal["mlm", "mlm+nsp", "mlm+sop"] = "mlm+nsp"
-    """Masked words alone, or with next sentences or the order of sentences. The BERT paper adds the
-    losses of words and next sentences (section 3.1); the order is that of ALBERT (Lan et al.
-    2020)."""
+    """Masked words alone, or also the next sentence or the order of sentences. The BERT paper adds
+    the losses of masked words and next sentences (section 3.1). Sentence order is from ALBERT (Lan
+    et al. 2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
     """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a
     BertConfig. The sizes are the miniatures of google-research/bert. Default: training
@@ -636,11 +636,11 @@ class PretrainingSection(TaskSettings):
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained
     on the corpus."""
     vocab_size: Annotated[int, Field(ge=100)] = 30000
-    """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
+    """Number of tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
     first_weights: Literal["corpus", "random"] = "corpus"
-    """Where a new BERT's first weights come from: the corpus or random numbers. The corpus says
-    which tokens occur, and which occur together (Levy and Goldberg 2014), so that a small one is
-    learned much faster; random numbers are the BERT paper's."""
+    """Initial weights of a new BERT: computed from the corpus, or random. Weights from the corpus
+    reflect which tokens occur, and which occur together (Levy and Goldberg 2014), so a small corpus
+    is learned much faster. The BERT paper uses random weights."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
     mix: list[
@@ -667,8 +667,8 @@ class MaskingSection(RecipeSection):
     whole_word: bool = False
     """Whether all tokens of a chosen word are chosen."""
     spans: bool = False
-    """Whether runs of whole words are chosen. They are 3.8 words long on average, at most 10 (Joshi
-    et al. 2020, SpanBERT)."""
+    """Whether spans of whole words are chosen. They are 3.8 words long on average, at most 10
+    (Joshi et al. 2020, SpanBERT)."""
     replaced: Annotated[float, Field(ge=0.0, le=1.0)] = 0.8
     """Share of the chosen tokens that become [MASK]."""
     random: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
@@ -687,7 +687,7 @@ class ProbeSection(RecipeSection):
     pooling: Annotated[
         list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]], Field(min_length=1)
     ] = ["mean"]
-    """How the tokens' vectors become one vector per text; each is tried with each layer. Token
+    """How the token vectors are combined into one per text; each is tried with each layer. Token
     classification always takes `first`, the vector of a word's first token."""
     classifier: Literal["logistic-regression", "ridge"] | None = None
     """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for
@@ -695,18 +695,17 @@ class ProbeSection(RecipeSection):
     class_weight: Literal["none", "balanced"] = "none"
     """Whether rare labels count as much as frequent ones."""
     strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-    """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows
-    chooses."""
+    """Values of C (ridge: of 1 / alpha). Cross-validation on the training rows chooses one."""
     folds: Several = 5
-    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label
-    has fewer rows. A label with a single row stays in training."""
+    """Folds of the cross-validation, stratified by label. There are fewer if the rarest label has
+    fewer rows. A label with a single row stays in training."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
     normalize: bool = False
     """Whether each vector is scaled to length 1 before it is standardised."""
     repeats: PositiveInt = 1
-    """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are
-    told."""
+    """Number of seeded hold-outs. With several, each choice is scored on all of them, and you get
+    the mean and the standard deviation."""
 
 
 class FewShotSection(RecipeSection):
@@ -717,13 +716,13 @@ class FewShotSection(RecipeSection):
     """
 
     loss: FewShotLoss | None = None
-    """Loss by which the encoder learns from pairs of texts. Default: no pairs are made, and the
-    whole model learns the labels, as in any fine-tuning."""
+    """Loss by which the encoder learns from pairs of texts. Default: no pairs; the whole model is
+    fine-tuned on the labels."""
     strength: PositiveFloat = 1e-3
     """C of the logistic regression on standardised vectors."""
     draws: PositiveInt = 1
-    """How many times `data.train_rows_per_label` rows are drawn and learned from. The seeds begin
-    with `data.split_seed`, and the model of the first draw is kept."""
+    """Number of times that `data.train_rows_per_label` rows are drawn and learned from. The seeds
+    begin with `data.split_seed`, and the model of the first draw is kept."""
 
 
 class RecipeFields(RecipeSection):
@@ -733,14 +732,14 @@ class RecipeFields(RecipeSection):
     """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the
     recipe file's name.
 
-    A recipe that has the name of a task takes that of the data set, or of the training file.
+    If that is the name of a task, the data set or the training file gives the name.
     """
     description: Annotated[str, Mark.NO_NUMBER] = ""
     """What the recipe is for, and why its settings are what they are."""
     task: Annotated[
         str, AfterValidator(require_task_name), Field(json_schema_extra=write_task_names)
     ] = "text-classification"
-    """Task that is learned."""
+    """Task of the recipe."""
     data: DataSection = Field(default_factory=DataSection)
     """Which rows are read, from where, and under which column names."""
     model: ModelSection = Field(default_factory=ModelSection)
@@ -750,12 +749,12 @@ class RecipeFields(RecipeSection):
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     """Settings of AdamW and of the BERT paper's learning rate schedule."""
     lora: LoraSection = Field(default_factory=LoraSection)
-    """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
-    its weight (Hu et al. 2021)."""
+    """LoRA: the encoder is frozen, and each of its linear layers learns a small update of its
+    weight (Hu et al. 2021)."""
     distillation: DistillationSection = Field(default_factory=DistillationSection)
-    """A student learns from the answers of a teacher, beside the labels."""
+    """Distillation: a student learns from the predictions of a teacher, and from the labels."""
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
-    """Splits and metrics that are scored, and the files that are kept."""
+    """Splits and metrics to score, and files to keep."""
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     """Where and how the run computes."""
     text_classification: TextClassificationSection = Field(
@@ -773,10 +772,9 @@ class RecipeFields(RecipeSection):
     sentence_embeddings: SentenceEmbeddingsSection = Field(
         default_factory=SentenceEmbeddingsSection
     )
-    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or
-    far."""
+    """Settings of the task `sentence-embeddings`: the loss, and how vectors are computed."""
     pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
-    """Settings of `bertctl pretrain`: the corpus, and the losses it is learned by."""
+    """Settings of `bertctl pretrain`: the corpus and the losses."""
     masking: MaskingSection = Field(default_factory=MaskingSection)
     """Which tokens `bertctl pretrain` masks."""
     probe: ProbeSection = Field(default_factory=ProbeSection)

@@ -344,9 +344,8 @@ OnErrorOption = Annotated[
     Literal["stop", "skip"] | None,
     typer.Option(
         "--on-error",
-        help="What becomes of rows that can't be read: skip counts them and puts them into "
-        "OUT.skipped.jsonl. "
-        "Default: stop.",
+        help="What to do with rows that can't be read: stop, or skip them, count them and write "
+        "them to OUT.skipped.jsonl. Default: stop.",
     ),
 ]
 ShardOption = Annotated[
@@ -361,7 +360,7 @@ NamedShardOption = Annotated[
     ),
 ]
 MergeOption = Annotated[
-    bool, typer.Option("--merge", help="Make OUT of the shards in OUT.parts: the same bytes.")
+    bool, typer.Option("--merge", help="Merge the shards in OUT.parts into OUT.")
 ]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")
@@ -376,7 +375,9 @@ SetOption = Annotated[
         autocompletion=recipe_fields,
     ),
 ]
-_LOCK = typer.Option("--locked", help="Read only what bertctl.lock has.", rich_help_panel=SHARED)
+_LOCK = typer.Option(
+    "--locked", help="Read only models and data in bertctl.lock.", rich_help_panel=SHARED
+)
 LOCKED_OPTION = parameter("locked", Annotated[bool, _LOCK], False)
 
 

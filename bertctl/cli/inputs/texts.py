@@ -54,7 +54,7 @@ _OPTIONS = [
     _option(
         "on_error",
         "--on-error",
-        "What becomes of rows of tables that can't be read. Default: stop.",
+        "What to do with table rows that can't be read. Default: stop.",
         _OnError,
     ),
     _option(

@@ -92,11 +92,11 @@ def _without(answer: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 _POOLING = (
-    "How a text's vector is made of its tokens'. Default: as the model's folder says (model), else "
-    "mean."
+    "How the token vectors are combined into one per text. Default: the setting in the model's "
+    "folder (model), else mean."
 )
 _SIMILARITY = (
-    "Measure of two vectors; distances are negative. Default: as the model's folder says, else "
+    "Similarity measure; distances are negated. Default: the setting in the model's folder, else "
     "cosine."
 )
 _INTO = (

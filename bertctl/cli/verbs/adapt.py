@@ -41,15 +41,15 @@ def adapt(
 ) -> None:
     """Pretrain on your domain's unlabelled text, and test whether that improves a task.
 
-    The task is fine-tuned from the model as it was and from the pretrained one, with the same
-    seeds, and the two are compared example by example. "No gain" is a result: the exit code is 0.
-    After Ctrl-C or a crash the same command continues where it stopped.
+    The task is fine-tuned twice, from the original and from the pretrained model, with the same
+    seeds. Both are compared example by example. "No gain" is a result, too: the exit code is 0.
+    After Ctrl-C or a crash, the same command continues where it stopped.
 
     Args:
         out: Prints the answer and messages.
         recipe: The recipe and the options of its fields, as they were typed.
-        given: Files and folders of text, a recipe of `pretrain` perhaps before them; most of its
-            options are taken.
+        given: Files and folders of text, optionally after a recipe of `pretrain`. Most options of
+            `pretrain` work here, too.
         then: The task: a recipe of `finetune`, or a file with labelled rows.
 
             Its model is the one that the pretraining starts from.
@@ -57,7 +57,8 @@ def adapt(
         seeds: Number of seeds of the fine-tuning, from the recipe's on.
         jobs: Number of parallel runs of the fine-tuning. Default: one per GPU, or 1 on CPU.
         dry_run: Check everything; estimate the number of runs, time and disk space.
-        output: Folder of all. The same command continues in it. Default: runs/adapt-TASK-HASH.
+        output: Folder for all results. The same command continues in it. Default:
+            runs/adapt-TASK-HASH.
 
     Examples:
         bertctl adapt abstracts.txt --model minilm --objective mlm --then labelled.csv

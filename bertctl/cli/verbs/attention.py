@@ -46,8 +46,8 @@ def attention(
 ) -> None:
     """Show what a model's tokens attend to: one text as a page, or every head over a file.
 
-    The page of a text shows lines between tokens, all heads, and queries times keys. Layers and
-    heads count from 1.
+    The page of a text shows lines between tokens, all heads, and the queries and keys of a head.
+    Layers and heads count from 1.
 
     Args:
         out: Prints the answer and messages.
@@ -61,11 +61,11 @@ def attention(
             An existing file is replaced.
         layers: Layers to show; -1 is the last. Default: all.
         heads: Heads to show. Default: all.
-        file: The file, whatever its name. Measured for each head: its attention to the next token,
-            the previous one, itself, the same token elsewhere, [CLS], delimiters, the other
-            sentence; entropy, distance. Lines, CSV, TSV, JSONL or Parquet.
-        importance: How much each head of a RUN matters on its validation rows: by gradient, or by
-            ablation too (a pass over the rows for each head).
+        file: The file, whatever its name: lines, CSV, TSV, JSONL or Parquet. For each head, the
+            page shows its attention to the next token, the previous one, itself, the same token
+            elsewhere, [CLS], delimiters and the other sentence, and its entropy and distance.
+        importance: Measure how much each head of a RUN matters on its validation rows: by gradient,
+            or also by ablation (one pass over the rows for each head).
 
     Examples:
         bertctl attention minilm "a bank account" "the river bank" -o page.html

@@ -28,18 +28,19 @@ def cluster(
 ) -> None:
     """Cluster a file's texts by meaning, and name each cluster by the words that are typical of it.
 
-    Each text is answered with the number of its cluster, 0 for the largest, and the words of that.
-    The model is minilm unless --model says another.
+    Each text gets the number of its cluster (0 is the largest) and the words of that cluster. The
+    model is minilm unless you give --model.
 
     Args:
         out: Prints the answer and messages.
         arguments: The model, the rows and where answers go, as they were typed.
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
-        method: hdbscan chooses the number of clusters and leaves out texts that are in none (-1).
+        method: kmeans and agglomerative make K clusters. hdbscan chooses the number of clusters,
+            and leaves out texts that are in none (-1).
         clusters: How many clusters to make (kmeans, agglomerative).
-        smallest: Texts that a cluster has at least (hdbscan).
+        smallest: Smallest number of texts in a cluster (hdbscan).
         seed: Seed of kmeans, and of the sample that the silhouette is computed on.
-        approximate: Move the centres of kmeans by batches of 8,192 texts: many times faster, and
+        approximate: Update the centres of kmeans by batches of 8,192 texts: many times faster, and
             nearly as good.
 
     Examples:

@@ -24,9 +24,9 @@ def compare(
 ) -> None:
     """Compare runs with the first of them.
 
-    The answer shows metrics with 95 % intervals, differences with p values (paired by example,
-    adjusted by Holm's method where there are several runs), differences of the recipes and the
-    data, examples that changed sides, and speed.
+    You see metrics with 95 % intervals, differences with p values (paired by example, adjusted by
+    Holm's method for several runs), differences of the recipes and the data, examples that changed
+    sides, and speed.
 
     Args:
         out: Prints the answer and messages.

@@ -50,20 +50,20 @@ def check(
 
     It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt
     labels; words and columns that give the label away; wrong encodings, markup and other languages;
-    texts too long for the model; spans that do not match their words, and answers that are not at
-    their offsets. Each finding has a count, places and a remedy.
+    texts that are too long for the model; spans that do not match their words; and answers that are
+    not at their offsets. Each finding has a count, places and a remedy.
 
-    The exit code is 3 where there are errors: training would refuse the rows, or learn from
-    faults.
+    The exit code is 3 if there are errors: training would refuse the rows, or learn something
+    wrong.
 
     Args:
         out: Prints the answer and messages.
         files: Files for pipelines to write, as they were typed.
         settings: Options of recipe fields, as they were typed.
         subject: A built-in recipe or a YAML file; or your own files: training, then validation,
-            then test rows. A second file that is called test has test rows.
+            then test rows. A second file named test has test rows.
         task: Task of files of your own. Default: guessed, else text-classification.
-        strict: Exit with code 3 on warnings too, not on errors alone.
+        strict: Exit with code 3 on warnings, too.
 
     Examples:
         bertctl data check train.csv validation.csv --text-column review
@@ -125,7 +125,7 @@ def cp(
         out: Prints the answer and messages.
         name: Name of a bundled data set: demo, demo-ner, demo-qa, demo-corpus.
         folder: Folder for its files.
-        overwrite: Replace files that are there.
+        overwrite: Replace existing files.
 
     Examples:
         bertctl data cp demo reviews

@@ -42,23 +42,24 @@ def distill(
 ) -> None:
     """Train a smaller model that learns from a finished run's predictions, and compare both.
 
-    The student reads the teacher's training rows, and learns their labels and how sure the teacher
-    is of each. It begins with some of the teacher's layers, or with another model. The run is one
-    like any other. At the end teacher and student are scored and timed on the same rows.
+    The student reads the teacher's training rows. It learns their labels and the probabilities that
+    the teacher gives to each label. It starts from some of the teacher's layers, or from another
+    model, and its run folder is like that of any run. At the end, teacher and student are scored
+    and timed on the same rows.
 
     Args:
         out: Prints the answer and messages.
         flags: Options of how a run is started, as they were typed.
         recipe: The recipe and the options of its fields, as they were typed.
         teacher: Run folder of the teacher.
-        layers: Layers of the student: that many of the teacher's, evenly spaced from the first on.
-            Several numbers train as many students, one after another.
-        unlabelled: Rows without labels, of any number, whose answers are learned as well. Labels in
-            the file are not read.
-        alpha: Weight of the labels, 0 to 1; the teacher's answers have the rest. Default: 0.5.
-        temperature: What logits are divided by before they are compared. Default: 2.
-        compare_plain: Also train the same student on the labels alone, into a folder beside the
-            run, and compare both.
+        layers: Number of layers that the student takes from the teacher, evenly spaced from the
+            first one on. Several numbers train several students, one after another.
+        unlabelled: File with unlabelled rows, of any size. The student also learns the teacher's
+            predictions for them. Labels in the file are ignored.
+        alpha: Weight of the labels, 0 to 1. The teacher's predictions get the rest. Default: 0.5.
+        temperature: Divisor of the logits before they are compared. Default: 2.
+        compare_plain: Also train the same student without a teacher, into a folder beside the run,
+            and compare both.
 
     Examples:
         bertctl distill runs/sst2-1a2b3c4d --layers 3 -o runs/small

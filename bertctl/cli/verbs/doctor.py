@@ -42,17 +42,17 @@ def doctor(
 ) -> None:
     """Check whether this machine is ready, and has what a recipe needs.
 
-    The checks are about versions, devices, memory, folders, and the hub.
+    It checks versions, devices, memory, folders and the hub. Nothing is downloaded, and with
+    --offline nothing is contacted. If everything that the recipe needs is here, its run is
+    prepared, as with `finetune --dry-run`.
 
-    Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here,
-    its run is made ready, as `finetune --dry-run` does it. The exit code is 0 when a run could
-    start, 4 when something it needs can't be had, 5 when the device it asks for is absent, 3 or 2
-    when its data or settings are wrong.
+    Exit code 0: a run could start. 4: something that it needs is not available. 5: its device is
+    missing. 3 or 2: its data or settings are wrong.
 
     Args:
         out: Prints the answer and messages.
         settings: Options of recipe fields, as they were typed.
-        recipe: Recipe whose needs are checked too: its name, or a YAML file.
+        recipe: Recipe to check as well: its name, or a YAML file.
         output: Folder that runs go to.
 
     Examples:

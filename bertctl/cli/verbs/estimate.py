@@ -30,7 +30,7 @@ def estimate(
         recipe: The recipe and the options of its fields, as they were typed.
         place: Folder that the run would go to. Its disk is measured.
         steps: Batches to time, each twice.
-        cells: Number of runs of a sweep, by which the estimates are multiplied.
+        cells: Number of runs of a sweep, to multiply the estimates by.
 
     Examples:
         bertctl estimate sst2 --model minilm --data-dir glue

@@ -57,8 +57,8 @@ def evaluate(
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
 
-    The scores of a split are added to RUN's metrics.json and predictions. Those of a file, or of an
-    export, go to a folder of their own: that of -o, or RUN-on-FILE beside RUN.
+    Scores of a split are added to RUN's metrics.json and predictions. Scores of a file, or of an
+    export, go to a separate folder: that of -o, or RUN-on-FILE beside RUN.
 
     Args:
         out: Prints the answer and messages.
@@ -70,11 +70,11 @@ def evaluate(
         output: Folder for the scores of FILE, or of an export. Must be empty, or add --overwrite.
             Default: beside RUN, such as RUN-on-new for new.csv.
         overwrite: Replace what an earlier command left in the folder.
-        calibrate: Fit a temperature on the split, which calibrates the probabilities of later
+        calibrate: Fit a temperature on the split. It calibrates the probabilities of later
             predictions.
-        threshold: Choose on the split the probability from which later predictions take the
-            positive label: for F1, or for recall at a precision that new examples keep, P at least,
-                with 95 % confidence.
+        threshold: Choose a threshold for the positive label on the split: for the best F1, or for
+            the best recall with a precision of at least P on new examples (95 % confidence). Later
+            predictions use it.
         shard: The share of the work to do, as K/N.
         merge: Merge the answers of all shards.
         on_error: What to do about a record that can't be read.

@@ -37,21 +37,23 @@ def explain(
 ) -> None:
     """Show which words a run's predictions rest on.
 
-    A word's number is its share of a logit (of a score, of an answer's start and end), against the
-    same text of [PAD] tokens. Gradients are computed in fp32, whatever precision the run answers
-    in. Faithfulness is measured as well: how far the logit falls without the most important words,
-    and with them alone, compared with words in random order.
+    The number of a word is its share of the difference between the logit of the text and that of
+    the same text of [PAD] tokens (for regression, of the score; for questions, of start and end).
+    Gradients are always computed in fp32.
+
+    Faithfulness is measured, too: how far the logit falls without the most important words, and
+    with only them, compared with words in random order.
 
     Args:
         out: Prints the answer and messages.
         arguments: The model, the rows and where answers go, as they were typed.
-        method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or
-            rollout (where attention leads, whatever the label); repeatable. Default:
-            integrated-gradients.
-        label: Explain this label, not the answered one; of tags, those of this type alone.
-        steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as it takes
-            until the sum is right to 1 %.
-        faithfulness: Measure faithfulness on the first N answers; 0 for none.
+        method: integrated-gradients, gradient-x-input, leave-one-out (removes the word) or rollout
+            (follows attention, whatever the label); repeatable. Default: integrated-gradients.
+        label: Explain this label instead of the predicted one; for tags, only entities of this
+            type.
+        steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as needed for
+            an error of 1 %.
+        faithfulness: Measure faithfulness on the first N predictions; 0 for none.
         output: File for the explanations. An existing file is replaced. Default: stdout.
         layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on
             stdout; in a file html by its suffix, else jsonl.

@@ -33,21 +33,21 @@ def export(
 ) -> None:
     """Export a run for ONNX Runtime or OpenVINO, and check that it predicts the same.
 
-    The folder holds all that answers depend on: weights, tokenizer, labels, temperature and
-    thresholds. If an answer differs, no folder is left and the exit code is 7.
+    The folder has everything that predictions depend on: weights, tokenizer, labels, temperature
+    and thresholds. If a prediction differs, no folder is written and the exit code is 7.
 
     Args:
         out: Prints the answer and messages.
         run: The run, as it was typed.
-        output: Folder to make. Must be empty, or add --overwrite.
-        to: Format of the graph: onnx for ONNX Runtime, or openvino.
+        output: Folder to write. Must be empty, or add --overwrite.
+        to: Format of the model: onnx for ONNX Runtime, or openvino.
         rows: Rows to compare on. Default: the run's validation rows.
         int8: Keep weights in 8 bits: a quarter of the size, and faster on most CPUs.
         fp16: Keep weights in half precision (openvino).
         bf16: Compute in bf16 (openvino).
-        max_drop: With fewer bits, the metric may be at most X worse on the rows; repeatable.
+        max_drop: Largest drop of the metric on the rows, with --int8, --fp16 or --bf16; repeatable.
             Default: the run's primary metric, by 0.005.
-        tolerance: Largest difference of a logit that is allowed.
+        tolerance: Largest difference of a logit.
         overwrite: Replace the export that is in the folder.
 
     Examples:

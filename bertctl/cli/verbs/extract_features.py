@@ -75,14 +75,14 @@ def extract_features(
 
             0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings,
             second-to-last, last, sum-last-4, concat-last-4, sum-all.
-        pooling: How the vectors of the tokens become one per text; `none` keeps one per token.
+        pooling: How the token vectors are combined into one per text; `none` keeps one per token.
 
             `model` does what a folder of sentence-transformers says: pooling, linear layers,
             length, prompt.
-        words: Write one vector per word: of its first token, its last, or the mean of all.
+        words: Write one vector per word: that of its first token, its last, or the mean of all.
         special_tokens: Whether [CLS], [SEP] and other special tokens count in mean and max.
         normalize: Scale each vector to length 1.
-        prompt: Prompt of the model's folder that is put before each text, by name. Default: the
+        prompt: Name of a prompt in the model's folder, which is put before each text. Default: the
             folder's own.
         stride: Read long texts in windows that overlap by this many tokens (`--long-text window`),
             pooled together.
@@ -90,8 +90,8 @@ def extract_features(
         split: Split of a data set. Default: train.
         input_format: Layout of the input. Default: by its suffix; lines on stdin.
         keep_text: Whether .parquet holds the texts.
-        backend: What computes on a CPU; `auto` is the fastest that is installed, measured once per
-            machine and model.
+        backend: Library that computes on a CPU; `auto` is the fastest that is installed, measured
+            once per machine and model.
 
             For another one than torch the model is converted once, and checked against torch each
             time.

@@ -32,20 +32,21 @@ def fetch(
 ) -> None:
     """Download what recipes, models and data sets need from the hub, and write bertctl.lock.
 
-    The lock holds the commit, hash, size and licence of all that a run reads; with --locked,
-    finetune, evaluate, predict and the others read nothing else. Without names, fetch downloads
-    what the lock in this folder lists. Interrupted downloads resume.
+    The lock has the commit, hash, size and licence of every file that a run reads. With --locked,
+    commands such as finetune, evaluate and predict read nothing else. Without names, fetch
+    downloads what the lock in this folder lists. Interrupted downloads resume.
 
     Args:
         out: Prints the answer and messages.
-        names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes
-            first.
-        to: Folder for the files and the lock, which can be carried to a machine without a network:
-            the commands that are typed in it, with --locked, read it.
+        names: Recipes (names or YAML files), models, and data sets with all their splits. Recipes
+            come first.
+        to: Folder for the files and the lock. Copy it to a machine without a network, and type
+            commands with --locked in it.
         split: Download this split of the recipes' data too, such as test; repeatable.
         listed: List what would be downloaded, and its size; download nothing.
-        check: List what of the lock is missing on this disk or differs: exit code 4.
-        cache_key: Print one line that changes when the fetched files change, for the cache of a
+        check: List files of the lock that are missing on this disk or differ. If there are any, the
+            exit code is 4.
+        cache_key: Print one line that changes when the fetched files change, as the cache key of a
             pipeline.
         model: Model of the recipes, as --model of finetune. Default for a file of rows: a model
             among the names.

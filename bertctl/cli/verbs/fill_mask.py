@@ -28,16 +28,16 @@ def fill_mask(
 ) -> None:
     """Predict the masked words of a text with a masked language model.
 
-    A text is answered with a table, a file with a line of JSON for each of its texts.
+    For a text you get a table, for a file a line of JSON per text.
 
     Args:
         out: Prints the answer and messages.
         source: The texts and how they are read, as they were typed.
         model: Model name, folder or hub id, with the masked-word head.
-        given: A text with [MASK] (or what the model calls it) in one or more places; or a file of
-            texts, - for stdin.
+        given: A text with [MASK] (or the model's own mask token) in one or more places; or a file
+            of texts, - for stdin.
         top_k: How many words to show for each mask.
-        targets: Score these words instead. One of several tokens is scored as several masks.
+        targets: Score these words instead. A word of several tokens is scored as several masks.
         output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. An existing
             file is replaced. Default: stdout.
 

@@ -30,15 +30,15 @@ def finetune(
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
 
-    The weights with the best primary metric on the validation rows are kept. The run folder holds
-    the model, every prediction, the metrics and the complete recipe. Everything else is taken from
-    the recipe.
+    The weights with the best primary metric on the validation rows are kept. The run folder has the
+    model, every prediction, the metrics and the complete recipe. All settings without an option
+    come from the recipe.
 
     Args:
         out: Prints the answer and messages.
         flags: Options of how a run is started, as they were typed.
         recipe: The recipe and the options of its fields, as they were typed.
-        strict: Exit with code 6 where the model predicts one label for every example.
+        strict: Exit with code 6 if the model predicts one label for every example.
 
     Examples:
         bertctl finetune reviews.csv --epochs 2

@@ -42,12 +42,12 @@ def gate(
 ) -> None:
     """Decide whether a run is good enough, as an exit code.
 
-    A check passes when the whole 95 % interval is on the good side of its limit, fails when all of
-    it is on the bad side, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8:
-    none fails, one is inconclusive.
+    A check passes if the whole 95 % interval meets its limit, fails if the whole interval misses
+    it, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8: none fails, one is
+    inconclusive.
 
-    Intervals allow for what the split has chosen (the best of the epochs); --split test needs no
-    such allowance. A run that is not better than the best constant prediction does not pass.
+    The interval is wider on a split that chose the best epoch; --split test needs no such
+    allowance. A run that is not better than the best constant prediction does not pass.
 
     Args:
         out: Prints the answer and messages.

@@ -24,7 +24,7 @@ def index(
 ) -> None:
     """Build an index of texts for `bertctl search`: a folder with texts and vectors.
 
-    The model is minilm unless --model says another; the index knows which one made it.
+    The model is minilm unless you give --model. The index records its model.
 
     Args:
         out: Prints the answer and messages.
@@ -33,11 +33,11 @@ def index(
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.
         output: Folder of the index. Must be empty, or add --overwrite.
-        dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured.
-            Default: float32.
-        append: Add the texts to an index that is there, with its own model, columns and settings.
+        dtype: Number type of the vectors. float16 needs half and int8 a quarter of the space;
+            bertctl measures the loss of accuracy. Default: float32.
+        append: Add the texts to an existing index, with its model, columns and settings.
         resume: Continue where an earlier attempt stopped.
-        overwrite: Replace the index that is there.
+        overwrite: Replace the existing index.
 
     Examples:
         bertctl index articles.jsonl -o articles.index --text-column body

@@ -28,19 +28,17 @@ def inspect(
 ) -> None:
     """Show what a model is made of: parameters by part, bytes, FLOPs, memory, tokenizer, labels.
 
-    Nothing is loaded.
-
-    Two models stand side by side.
+    It does not load the weights. Two models are shown side by side.
 
     Args:
         out: Prints the answer and messages.
         model: Model name, folder, hub id, or run.
-        other: A second one, to compare.
+        other: A second model, to compare.
         file: Texts on which the layers of the two are compared, by linear CKA: lines, CSV, TSV,
             JSONL or Parquet.
         text_column: Column of --file with the texts.
-        embeddings: Walk this text through the model instead: pieces, the vectors added for each,
-            each layer's output.
+        embeddings: Show instead what happens to this text: its tokens, their embeddings, and the
+            output of each layer.
         pair: Second text of the pair for --embeddings.
         length: Tokens of an example, for FLOPs and memory. Default: 128.
         batch_size: Examples of a batch, for memory.

@@ -33,9 +33,9 @@ def lr_find(
 ) -> None:
     """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
-    The model is thrown away, and no run folder is made. Train with the suggestion, or sweep around
-    it. With many labels, few steps or a small model it is often well above the BERT paper's 2e-5 to
-    5e-5, and the better choice.
+    The model is discarded, and no run folder is written. Train with the suggested rate, or sweep
+    around it. With many labels, few steps or a small model it is often well above the BERT paper's
+    2e-5 to 5e-5, and the better choice.
 
     Args:
         out: Prints the answer and messages.
@@ -45,7 +45,7 @@ def lr_find(
         low: Learning rate of the first step.
         high: Learning rate of the last step.
         steps: Steps over which the learning rate rises.
-        overwrite: Not needed any more: existing files are replaced.
+        overwrite: No longer needed: existing files are replaced.
 
     Examples:
         bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json

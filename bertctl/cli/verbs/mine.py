@@ -27,17 +27,17 @@ def mine(
 
     A pair whose similarity equals the threshold is found, too.
 
-    Each text is compared with each, and no pair is left out, but for --approximate. The model is
-    minilm unless you give --model; it defines the similarity, the cosine for most.
+    All pairs are compared, unless you add --approximate. The model (minilm, unless you give
+    --model) defines the similarity, usually the cosine.
 
     Args:
         out: Prints the answer and messages.
         arguments: The model, the rows and where answers go, as they were typed.
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
-        threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is
-            equal vectors.
+        threshold: Lowest similarity of a pair. Default: 0.8 for cosines, where 1 means equal
+            vectors.
         max_pairs: Keep the N nearest pairs, the nearest first, and report how many there are.
-        strict: Exit with 3 where --max-pairs has left some out.
+        strict: Exit with code 3 if --max-pairs has left pairs out.
         approximate: Compare each text with few others, and report how many of the pairs that finds
             (needs usearch).
 

@@ -41,7 +41,8 @@ def predict(
 ) -> None:
     """Predict with a run: label names and probabilities, in the input's order.
 
-    Lines of JSON; --format csv: a table, --json: an array. RUN,RUN: several runs.
+    The output is JSON Lines; --format csv gives a table, --json an array. RUN,RUN predicts with
+    several runs at once.
 
     Args:
         out: Prints the answer and messages.
@@ -54,8 +55,8 @@ def predict(
             Default: by the suffix of -o, else jsonl.
         overwrite: Replace the files of --format glue in the folder.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
-        top_k: Answer with the N likeliest labels, as `top`, not with all.
-        keep_columns: Columns of the file to write, too. Default: all.
+        top_k: Write only the N likeliest labels, as `top`, instead of all.
+        keep_columns: Columns of the file to write as well. Default: all.
         batch_size: Examples per forward pass.
         shard: The share of the work to do, as K/N.
         merge: Merge the answers of all shards.

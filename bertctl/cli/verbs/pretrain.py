@@ -37,17 +37,17 @@ def pretrain(
 ) -> None:
     """Pretrain a BERT on your own text: from scratch, or from an existing model.
 
-    It learns masked words, and whether one text follows another. The run folder is one like any
-    other: its model is a --model of finetune, extract-features, probe, fill-mask and score.
+    The model learns masked words and next sentence prediction. You can pass the run folder as
+    --model to finetune, extract-features, probe, fill-mask and score.
 
     Args:
         out: Prints the answer and messages.
         flags: Options of how a run is started, as they were typed.
         recipe: The recipe and the options of its fields, as they were typed.
         given: Files and folders of text: a sentence per line with empty lines between documents, or
-            a document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A
-            recipe may stand before them, or alone if it names its corpus.
-        no_nsp: Learn masked words alone: --objective mlm.
+            a document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz.
+            You can put a recipe before them, or give only a recipe that names its corpus.
+        no_nsp: Learn only masked words: --objective mlm.
 
     Examples:
         bertctl pretrain pretrain-demo

@@ -50,7 +50,7 @@ def probe(
         settings: Options of recipe fields, as they were typed.
         input: A file with texts and labels, or a recipe (`bertctl recipes ls`).
         output: Folder of the run that is made.
-        task: What the labels of a file are. Default: guessed.
+        task: Task of the file. Default: guessed.
         overwrite: Replace what an earlier command left in the folder.
 
     Examples:

@@ -18,16 +18,14 @@ def push(
 ) -> None:
     """Upload a run's model to the hub: weights, tokenizer, config and card, in one commit.
 
-    Nothing is asked.
-
-    The token is that of HF_TOKEN, or of an earlier login. Without a token, and offline, the push is
-    refused.
+    bertctl uses the token in HF_TOKEN, or that of an earlier login, and never prompts. Without a
+    token, and offline, it refuses to push.
 
     Args:
         out: Prints the answer and messages.
         run: The run, as it was typed.
-        hub_id: Repository on the hub, org/name. It is created where there is none.
-        private: Make the repository private where it is created.
+        hub_id: Repository on the hub, org/name. It is created if it does not exist.
+        private: If the repository is created, make it private.
         with_predictions: Upload the prediction files too; they hold the texts of your data.
         message: Message of the commit.
 

@@ -88,7 +88,7 @@ def show(
     Args:
         out: Prints the answer and messages.
         recipe: Name or file of the recipe, and options of its fields.
-        origin: Say instead where each value comes from: default, base or file (with line), or
+        origin: Show instead where each value comes from: default, base or file (with line), or
             option.
 
     Examples:
@@ -141,9 +141,8 @@ def diff(
 ) -> None:
     """Compare two recipes field by field, and name the fields that change results.
 
-    These are the fields of the recipe's hash. A path or a model may change results, depending on
-    the files behind it (for two runs these are known, and compared); so may values that the machine
-    chooses, such as `auto`.
+    A path or a model changes results only if the files behind it differ; for two runs, bertctl
+    compares these files. Values that the machine chooses, such as `auto`, may change results.
 
     Args:
         out: Prints the answer and messages.
@@ -200,7 +199,7 @@ def validate(
 ) -> None:
     """Check recipes without running them: keys, values, names of models and data sets.
 
-    No file in them is read.
+    Files that a recipe names are not read.
 
     Args:
         out: Prints the answer and messages.

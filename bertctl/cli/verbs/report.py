@@ -36,7 +36,7 @@ def report(
             stdout for Markdown.
         format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the
             suffix of the file.
-        split: Split whose answers are shown. Default: the one that chose the weights.
+        split: Split whose predictions are shown. Default: the one that chose the weights.
         errors: Number of errors to show.
         explain: Show which words the N most confident errors rest on (this loads the model).
 

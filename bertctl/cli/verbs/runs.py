@@ -31,14 +31,14 @@ def ls(
 ) -> None:
     """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
 
-    The score is the primary metric on the split that `gate` would look at. A run is `killed` where
-    its process is gone without a word. With -q only the folders are printed, one per line.
+    The score is the primary metric on the split that `gate` would use. A run is `killed` if its
+    process ended without recording why. With -q, only the folders are printed, one per line.
 
     Args:
         out: Prints the answer and messages.
         folder: Folder that holds the runs.
-        sort: What the list is sorted by: the newest first, of each recipe the best score first, the
-            smallest first.
+        sort: Order of the list. age: newest first; score: best first, by recipe; size: smallest
+            first.
 
     Examples:
         bertctl runs ls --sort score
@@ -62,10 +62,10 @@ def rm(
     out: Output,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
 ) -> None:
-    """Delete runs by name. What else lies in their folders stays.
+    """Delete runs by name. Other files in their folders are kept.
 
-    Nothing is deleted if one of the names is not a run, is a link, or is part of a sweep. One that
-    is being written stays.
+    Nothing is deleted if one of the names is not a run, is a link, or is part of a sweep. A run in
+    progress is kept.
 
     Args:
         out: Prints the answer and messages.
@@ -100,15 +100,15 @@ def gc(
 ) -> None:
     """Delete the finished runs in a folder, except the best of each recipe.
 
-    Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
-    rows. Runs that have not finished or have no score stay, and so does everything that is not a
-    run. No link is followed.
+    Only runs of the same recipe name are compared, if they have the same primary metric on the same
+    rows. Unfinished runs, runs without a score, and everything that is not a run are kept. No link
+    is followed.
 
     Args:
         out: Prints the answer and messages.
-        keep_best: How many stay of each recipe.
+        keep_best: Number of runs to keep of each recipe.
         folder: Folder that holds the runs.
-        dry_run: Name the runs and delete nothing.
+        dry_run: List the runs that would be deleted, and delete nothing.
 
     Examples:
         bertctl runs gc --keep-best 3 --dry-run

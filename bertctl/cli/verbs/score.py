@@ -28,10 +28,12 @@ def score(
 ) -> None:
     """Score how likely a text is to a masked language model, and which of two texts is likelier.
 
-    Each token is masked and asked for: the sum of its logarithms of probabilities is the
-    pseudo-log-likelihood. A file is answered with a line of JSON for each of its texts, and the
-    pseudo-perplexity of all; one with two columns of texts (the good one, the bad one) with the
-    share of rows in which the good one is likelier.
+    Each token is masked in turn. The sum of the log-probabilities of the true tokens is the
+    pseudo-log-likelihood.
+
+    For a file you get a line of JSON per text, and the pseudo-perplexity of all. If the file has
+    two columns of texts (the good one, the bad one), you get the share of rows in which the good
+    one is likelier.
 
     Args:
         out: Prints the answer and messages.
@@ -39,8 +41,8 @@ def score(
         model: Model name, folder or hub id, with the masked-word head.
         given: A text, or a file of texts, - for stdin.
         pair: A second text: which one is likelier?
-        pll: Tokens that are masked beside a token: within-word, the tokens of its word that follow
-            it (Kauf and Ivanova 2023); token, nothing (Salazar et al. 2020).
+        pll: Tokens that are masked together with each token: within-word, the later tokens of its
+            word (Kauf and Ivanova 2023); token, no others (Salazar et al. 2020).
         output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. An existing
             file is replaced. Default: stdout.
 

@@ -35,11 +35,11 @@ def search(
     Args:
         out: Prints the answer and messages.
         arguments: The model, the rows and where answers go, as they were typed.
-        folder: Index, as `bertctl index` makes it; it names the model.
+        folder: Index, as `bertctl index` writes it; it names the model.
         query: Text to search for, or a file of texts.
         top_k: How many texts to find for each.
-        approximate: Compare with few of them, and report how many of the nearest ones that finds
-            (needs usearch).
+        approximate: Compare with a part of the index, and report how many of the nearest texts that
+            finds (needs usearch).
 
     Examples:
         bertctl search articles.index "how to repair a bicycle"

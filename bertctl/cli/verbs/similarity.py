@@ -23,17 +23,17 @@ def similarity(
 
     The cosine goes from -1 to 1.
 
-    Two texts, two files row by row, or a file with two columns of texts; where that has people's
-    scores as well, their correlation with the similarities. The model is minilm unless --model says
-    another.
+    Compare two texts, two files row by row, or two columns of one file. If the file also has human
+    scores, you get their correlation with the similarities. The model is minilm unless you give
+    --model.
 
     Args:
         out: Prints the answer and messages.
         arguments: The model, the rows and where answers go, as they were typed.
         first: A text, or a file of texts.
-        second: The one to compare it with.
-        every: Compare each text of the one with each of the other; those of one file with each
-            other.
+        second: The text or file to compare it with.
+        every: Compare every text of the first file with every text of the second, or all texts of
+            one file with each other.
 
     Examples:
         bertctl similarity "A man plays the guitar." "Someone makes music."

@@ -50,8 +50,8 @@ def sweep(
 ) -> None:
     """Run a recipe with every setting of a grid and several seeds, and choose by the mean.
 
-    Run folders are in DIR/cells. The same command runs the missing runs. A failed run does not stop
-    the others; the exit code is that of the first.
+    Run folders are in DIR/cells. The same command runs the missing runs. If runs fail, the others
+    continue; the exit code is that of the first failure.
 
     Args:
         out: Prints the answer and messages.
@@ -74,7 +74,7 @@ def sweep(
         jobs: Number of parallel runs. Default: one per GPU, or 1 on CPU.
 
             Of jobs elsewhere (--executor) all at once.
-        shard: Run shard K of N; `sweep-merge` puts the shards together.
+        shard: Run shard K of N; `sweep-merge` combines the shards.
         executor: Compute runs here, as jobs of Slurm, or on a Ray cluster.
 
             All machines have to share DIR, the sweep folder.

@@ -22,7 +22,7 @@ def sweep_merge(
 
     Args:
         out: Prints the answer and messages.
-        folders: Folders that `bertctl sweep --shard` was given with -o.
+        folders: Folders that `bertctl sweep --shard` wrote.
         output: Folder for the whole sweep. The same command adds to the sweep in it.
 
     Examples:

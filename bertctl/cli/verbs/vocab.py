@@ -140,8 +140,6 @@ def coverage(
 ) -> None:
     """Show words of a corpus that are not a single token, and what new tokens would gain.
 
-    New tokens are those of a domain vocabulary.
-
     Args:
         out: Prints the answer and messages.
         source: The texts and how they are read, as they were typed.
@@ -291,15 +289,15 @@ def grow(
 ) -> None:
     """Add the words of a corpus that break into most tokens to a model's vocabulary.
 
-    The words are tokens of WordPiece itself, those first that save most tokens; each begins as the
-    mean of the tokens that it broke into. Texts without them keep their hidden states, bit by bit.
+    New words become WordPiece tokens, those first that save most tokens. Each starts as the mean of
+    its former tokens. Texts without new words keep their hidden states, bit for bit.
 
     Args:
         out: Prints the answer and messages.
         source: The texts and how they are read, as they were typed.
         model: Model name, folder, run or hub id.
         output: New folder for the model. Must be empty, or add --overwrite.
-        words: How many words, at most.
+        words: Largest number of words to add.
         overwrite: Replace the model that an earlier such command has written there.
 
     Examples:
@@ -336,8 +334,8 @@ def shrink(
 ) -> None:
     """Remove the tokens that a corpus does not use from a model's vocabulary.
 
-    Special tokens and single characters stay. The corpus is read as before, with the same hidden
-    states, bit by bit; words that it lacks break into smaller tokens.
+    Special tokens and single characters are kept. Texts of the corpus keep their tokens and hidden
+    states, bit for bit. Words that are not in it break into smaller tokens.
 
     Args:
         out: Prints the answer and messages.
@@ -372,18 +370,18 @@ def neighbours(
 ) -> None:
     """Find the tokens nearest to a token, or places where a word is used in the same sense.
 
-    The places are those of a corpus. Places where the word has another sense are found, too.
+    With --context and --file, bertctl compares the uses of a word in a corpus with its use in
+    --context, from the most to the least similar.
 
     Args:
         out: Prints the answer and messages.
         word: A token of the vocabulary, or 'a - b + c' in quotes.
         model: Model name, folder, run or hub id.
-        context: A text with the word in the sense that is meant; its places in --file are compared
-            with it.
+        context: A text that uses the word in the sense that you mean.
         file: Corpus for --context: lines, CSV, TSV, JSONL or Parquet.
         text_column: Column of --file with the texts.
-        layer: Whose vectors are compared in contexts, by number or name. Default: last.
-        top: How many to show; in contexts, of the nearest and of the farthest.
+        layer: Layer whose vectors are compared with --context, by number or name. Default: last.
+        top: Number of results; with --context, that many of the nearest and of the farthest.
         whole_words: Leave out tokens that continue a word, unused and special ones.
         output: Page to write, with a picture in two dimensions. An existing file is replaced.
 
