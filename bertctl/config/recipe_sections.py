@@ -625,7 +625,7 @@ class PretrainingSection(TaskSettings):
     """Files and folders with text. One sentence per line with empty lines between documents, or one
     document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
     objective: Literal["mlm", "mlm+nsp", "mlm+sop"] = "mlm+nsp"
-    """Masked words alone, or also the next sentence or the order of sentences. The BERT paper adds
+    """Masked words alone, or with next sentence prediction or sentence order. The BERT paper adds
     the losses of masked words and next sentences (section 3.1). Sentence order is from ALBERT (Lan
     et al. 2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None

@@ -56,7 +56,7 @@ def attention(
             on.
         pair: Second text.
         output: Page to write. An existing file is replaced. Default: attention.html or, with a file
-            or --importance, heads.html; none with --json or --npz alone.
+            or --importance, heads.html; no page if you give only --json or --npz.
         npz: File for the tensors: attentions (L, H, T, T), queries and keys (L, H, T, D), tokens.
             An existing file is replaced.
         layers: Layers to show; -1 is the last. Default: all.

@@ -72,9 +72,9 @@ def evaluate(
         overwrite: Replace what an earlier command left in the folder.
         calibrate: Fit a temperature on the split. It calibrates the probabilities of later
             predictions.
-        threshold: Choose a threshold for the positive label on the split: for the best F1, or for
-            the best recall with a precision of at least P on new examples (95 % confidence). Later
-            predictions use it.
+        threshold: Choose a threshold for the positive label on the split; later predictions use it.
+            f1: the best F1. precision=P: the best recall with a precision of at least P on new
+            examples (95 % confidence).
         shard: The share of the work to do, as K/N.
         merge: Merge the answers of all shards.
         on_error: What to do about a record that can't be read.

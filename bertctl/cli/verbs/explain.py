@@ -37,9 +37,9 @@ def explain(
 ) -> None:
     """Show which words a run's predictions rest on.
 
-    The number of a word is its share of the difference between the logit of the text and that of
-    the same text of [PAD] tokens (for regression, of the score; for questions, of start and end).
-    Gradients are always computed in fp32.
+    Each word gets its share of the difference between two logits: that of the text, and that of the
+    same text of [PAD] tokens. For regression, the score is explained; for questions, the start and
+    end of the answer. Gradients are always computed in fp32.
 
     Faithfulness is measured, too: how far the logit falls without the most important words, and
     with only them, compared with words in random order.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertctl.reporting.run_list import ListedRun
 
 _Folder = Annotated[
-    Path, typer.Argument(metavar="[DIR]", help="Folder in which the runs lie.", show_default=True)
+    Path, typer.Argument(metavar="[DIR]", help="Folder with the runs.", show_default=True)
 ]
 
 
