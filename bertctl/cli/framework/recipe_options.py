@@ -327,7 +327,7 @@ ModelArgument = Annotated[
     Path,
     typer.Argument(
         metavar="RUN",
-        help="Run folder, or a model: a folder, a hub id.",
+        help="Run folder, or a model (folder or hub id).",
         autocompletion=run_folders,
     ),
 ]

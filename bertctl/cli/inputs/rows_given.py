@@ -173,18 +173,18 @@ _FILE = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE ...|-|TEXT]",
-        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), also several or 'part-*.csv'; - "
-        "is stdin; or a text.",
+        help="Files: lines, CSV, TSV, JSON, JSONL or Parquet (also .gz, or a pattern such as "
+        "'part-*.csv'); - for stdin; or a text.",
     ),
 ]
-_ABOUT = "File with the text that is asked about, or the text."
+_ABOUT = "Text that the question is about, or a file with it."
 _KINDS = "Layout of the input, such as csv or conllu. Default: by its suffix."
 _DATA = "Take a split of this catalog data set, such as ax."
 _OPTIONS = [
     option(
         "text",
         "--text",
-        "A text, whatever it looks like; repeatable.",
+        "A text, even if it looks like a file; repeatable.",
         list[str],
         metavar="TEXT",
     ),

@@ -61,9 +61,10 @@ def attention(
             An existing file is replaced.
         layers: Layers to show; -1 is the last. Default: all.
         heads: Heads to show. Default: all.
-        file: The file, whatever its name: lines, CSV, TSV, JSONL or Parquet. For each head, the
-            page shows its attention to the next token, the previous one, itself, the same token
-            elsewhere, [CLS], delimiters and the other sentence, and its entropy and distance.
+        file: A file, even if its name does not look like one: lines, CSV, TSV, JSONL or Parquet.
+            For each head, the page shows its attention to the next token, the previous one, itself,
+            the same token elsewhere, [CLS], delimiters and the other sentence. It also shows
+            entropy and distance.
         importance: Measure how much each head of a RUN matters on its validation rows: by gradient,
             or also by ablation (one pass over the rows for each head).
 

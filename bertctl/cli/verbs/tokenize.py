@@ -58,9 +58,9 @@ def tokenize(
     Args:
         out: Prints the answer and messages.
         source: The texts and how they are read, as they were typed.
-        texts: Texts, or files of texts: lines, CSV, TSV, JSONL or Parquet (.gz too), also
-            'part-*.txt'; - is stdin.
-        file: A file, whatever its name; repeatable.
+        texts: Texts, or files of texts: lines, CSV, TSV, JSONL or Parquet (also .gz, or a pattern
+            such as 'part-*.txt'); - for stdin.
+        file: A file, even if its name does not look like one; repeatable.
         pair: Second text of the pair.
         model: The tokenizer's model, as it was typed.
         lowercase: Whether texts are read in lower case.
