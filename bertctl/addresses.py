@@ -81,7 +81,8 @@ def address_remedy(path: str | Path, *, is_output: bool = False, is_model: bool 
     name = rest.rstrip("/").rpartition("/")[2] or "FILE"
     if scheme in ("http", "https", "ftp"):
         return f"Download it first: curl -L -o {name} '{address}', and give {name}."
-    if command := _COPY_COMMANDS.get(scheme):
+    command = _COPY_COMMANDS.get(scheme)
+    if command:
         if Path(name).suffix:
             flags = ""
         else:
@@ -187,7 +188,8 @@ def _output_remedy(address: str, scheme: str, repository: tuple[str, str, str] |
             f"Write to a local path such as {name}, and upload that: `bertctl push RUN HUB-ID`, or "
             "hf upload."
         )
-    if command := _COPY_COMMANDS.get(scheme):
+    command = _COPY_COMMANDS.get(scheme)
+    if command:
         if Path(name).suffix:
             flags = ""
         else:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
@@ -54,6 +54,28 @@ def sorted_unique(numbers: NDArray[_Number]) -> NDArray[_Number]:
     is_first = np.ones(len(ordered), dtype=np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_first]
+
+
+def starts_of(lengths: ArrayLike) -> Ints:
+    """Returns (N + 1,) where each of N parts begins that lie one behind the other, and the end.
+
+    Args:
+        lengths: (N,) whole numbers; lengths 2, 3 and 1 give 0, 2, 5 and 6.
+    """
+    ends = np.cumsum(lengths)
+    starts = np.zeros(len(ends) + 1, dtype=np.int64)
+    starts[1:] = ends
+    return starts
+
+
+def positions_of(parts: Iterable[int], starts: Ints) -> Ints:
+    """Returns all positions of some parts, part by part.
+
+    Args:
+        parts: Numbers of parts, at least one.
+        starts: (N + 1,) as `starts_of` returns them.
+    """
+    return np.concatenate([np.arange(starts[part], starts[part + 1]) for part in parts])
 
 
 def in_a_file(values: NDArray[_Number]) -> np.memmap[Any, np.dtype[_Number]]:

@@ -128,7 +128,32 @@ def read_json(
         UnavailableError: it can't be read.
         BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
     """
-    return _parsed(read_text(path, limit=limit, kind=kind), path, str(path), kind, remedy)
+    return _parsed(
+        text=read_text(path, limit=limit, kind=kind),
+        path=path,
+        place=str(path),
+        kind=kind,
+        remedy=remedy,
+    )
+
+
+def read_json_if_there(
+    path: Path, *, kind: type[BertctlError] = UnavailableError, remedy: str = ""
+) -> dict[str, Any]:
+    """Returns the object that a JSON file holds, or an empty one if there is no such file.
+
+    Args:
+        path: The file.
+        kind: Class of the error if it holds no object.
+        remedy: What to do about a file that is refused.
+
+    Raises:
+        UnavailableError: The file can't be read.
+        BertctlError: Of `kind`, see `read_json`.
+    """
+    if not path.exists():
+        return {}
+    return read_json(path, kind=kind, remedy=remedy)
 
 
 def read_json_document(
@@ -196,7 +221,8 @@ def weight_files(index: Path) -> list[Path]:
     """
     with loading(f"the model in {index.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS):
         names = sorted({*read_json(index)["weight_map"].values()})
-        if elsewhere := [name for name in names if Path(name).name != name]:
+        elsewhere = [name for name in names if Path(name).name != name]
+        if elsewhere:
             raise ValueError(f"{index.name} names a file elsewhere: {elsewhere[0]:.100}")
     return [index.parent / name for name in names]
 
@@ -226,7 +252,8 @@ def parse(text: str) -> Any:
         RecursionError: nested too deeply.
     """
     document = json.loads(text)
-    if (half := _HALF.search(text)) and not is_whole(json.dumps(document, ensure_ascii=False)):
+    half = _HALF.search(text)
+    if half and not is_whole(json.dumps(document, ensure_ascii=False)):
         raise json.JSONDecodeError(
             "half of a surrogate pair, which is not a character", text, half.start()
         )

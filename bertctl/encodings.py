@@ -112,9 +112,8 @@ def likely_encoding(data: bytes) -> Candidate | None:
         candidates = _latin_candidates(data)
     else:
         candidates = [*_asian_candidates(data), *_script_candidates(data)]
-    return max(
-        candidates, key=lambda candidate: candidate.score, default=None
-    )  # the first of equals
+    # On a tie the first one.
+    return max(candidates, key=lambda candidate: candidate.score, default=None)
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:

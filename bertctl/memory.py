@@ -80,9 +80,10 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
             if quota.isdecimal() and period.isdecimal():
                 cores.append(int(quota) / int(period))
     if "memory" in paths:
-        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         for level in _levels(root / "memory", paths["memory"]):
-            memory += _memory_of(level, *names)
+            memory += _memory_of(
+                level, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+            )
     limit, used = min(memory, default=(None, None), key=lambda pair: pair[0] or 0)
     return Limits(memory=limit, used=used, cores=min(cores, default=None))
 

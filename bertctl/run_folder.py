@@ -223,9 +223,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             if _content(path):
                 with folder.held():
-                    folder.clear(
-                        but=(folder.recipe.name, folder.status.name)
-                    )  # the new run replaces them
+                    # The new run replaces them.
+                    folder.clear(but=(folder.recipe.name, folder.status.name))
         folder.set_status("running", step=0)
         return folder
 
@@ -262,8 +261,11 @@ class RunFolder:
         if path.is_symlink():
             return f"{self.path} is a link; name its target"
         if status is None:
-            return f"{self.path} {'is not a run of bertctl' if path.exists() else 'does not exist'}"
-        if reason := self.why_of_sweep():
+            if path.exists():
+                return f"{self.path} is not a run of bertctl"
+            return f"{self.path} does not exist"
+        reason = self.why_of_sweep()
+        if reason:
             return reason
         if only_done and status.state != "done":
             return f"{self.path} has not finished: its state is '{status.state}'"
@@ -294,12 +296,14 @@ class RunFolder:
             UsageError: see `why_kept`; or a process holds the run.
             UnavailableError: it can't be deleted.
         """
-        if reason := self.why_kept(only_done=only_done):
+        reason = self.why_kept(only_done=only_done)
+        if reason:
             raise UsageError(reason, file=self.path)
         if dry_run:
             return False
         with failures_of(self.path), self.held():
-            if reason := self.why_kept(only_done=only_done):  # it has been started anew meanwhile
+            reason = self.why_kept(only_done=only_done)
+            if reason:  # it has been started anew meanwhile
                 raise UsageError(reason, file=self.path)
             self.clear()
             (self.path / ".lock").unlink()
@@ -319,9 +323,8 @@ class RunFolder:
         own_files = [path for path in self._files() if path.name != "report.html"]
         if (self.path / "config.json").exists():
             own_files.extend(chain.from_iterable(map(self.path.glob, _CONTENT["model"])))
-        if os.path.realpath(output) in map(
-            os.path.realpath, own_files
-        ):  # a file of the run may be a link to itself
+        # A file of the run may be a link to itself.
+        if os.path.realpath(output) in map(os.path.realpath, own_files):
             message = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(
                 message, remedy="Nothing was written. Choose another place for the output."

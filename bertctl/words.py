@@ -71,7 +71,9 @@ def count(number: int, noun: str, plural: str = "") -> str:
     `plural` is for nouns that take neither s nor, as entity does, ies.
     """
     plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")
-    return f"{number:,} {noun if number == 1 else plural}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {plural}"
 
 
 def count_of(number: int, total: int, noun: str) -> str:
@@ -170,6 +172,12 @@ def spoken(text: str) -> str:
     return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", escaped)
 
 
+def first_difference(text: str, other: str) -> int:
+    """Returns the first position at which two texts have different characters, or 0."""
+    pairs = zip(text, other, strict=False)
+    return next((i for i, (first, second) in enumerate(pairs) if first != second), 0)
+
+
 def shorten(value: object, limit: int = 60) -> str:
     """Returns a value on one line, at most `limit` characters long (then an ellipsis)."""
     if isinstance(value, str):
@@ -243,8 +251,15 @@ def command(*words: object, **options: object) -> str:
     """
     typed = ["bertctl", *(_quoted(word) for word in words)]
     for name, value_or_values in options.items():
-        option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-        for value in value_or_values if isinstance(value_or_values, list) else [value_or_values]:
+        if name == "output":
+            option = "-o"
+        else:
+            option = f"--{name.replace('_', '-')}"
+        if isinstance(value_or_values, list):
+            values = value_or_values
+        else:
+            values = [value_or_values]
+        for value in values:
             typed.append(option)
             if value is not True:
                 typed.append(shlex.quote(str(value)))

@@ -96,9 +96,8 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
     except OSError as error:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:
-        number = next(
-            (code for code in _FULL if os.strerror(code) in str(error)), 0
-        )  # as safetensors says it
+        # safetensors has the system's error in its message alone.
+        number = next((code for code in _FULL if os.strerror(code) in str(error)), 0)
         if not number:
             raise
         raise write_failure(
@@ -128,11 +127,9 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
             f"free), or choose another folder {how}.",
             file=path,
         )
-    cause = (
-        "it is a link, and none is followed"
-        if error.errno == errno.ELOOP
-        else error.strerror or error
-    )
+    cause: object = error.strerror or error
+    if error.errno == errno.ELOOP:
+        cause = "it is a link, and none is followed"
     return UnavailableError(
         f"{path}: can't be written ({cause})",
         remedy="Check that the folder exists and that you may write there, or choose another "
@@ -161,12 +158,13 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
     with ExitStack() as stack:
         raw = stack.enter_context(replacing_file(path))
         if path.suffix == ".gz":
+            # mtime=0: the same bytes at any time.
             packed = gzip.GzipFile(
                 "",
                 "wb",
                 fileobj=raw,
                 mtime=0,
-            )  # the same bytes at any time
+            )
             raw = cast(BinaryIO, stack.enter_context(packed))
         yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
 
@@ -329,7 +327,7 @@ def sweep(folder: Path, *, deep: bool = False) -> None:
     """
     for left in (folder.rglob if deep else folder.glob)(PARTS):
         with suppress(OSError):
-            held = _hold(left, fcntl.LOCK_NB)
+            held = _hold(left, waits=False)
             shutil.rmtree(left, ignore_errors=True)
             os.close(held)
 
@@ -349,9 +347,8 @@ def protect(*inputs: Path, anew: bool = False) -> None:
     for path in inputs:
         with suppress(OSError, ValueError):
             status = path.stat()
-            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(
-                status.st_mode
-            ):  # not the terminal, which may be both
+            # A terminal may be input and output.
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                 protected[path] = None
 
 
@@ -369,9 +366,8 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
         UsageError: it is; which.
     """
     with suppress(OSError):
-        for input_path in filter(
-            Path.exists, current().part(_Inputs)
-        ):  # another file may have the number of one that is gone
+        # An input that is gone is left out: another file may have its number now.
+        for input_path in filter(Path.exists, current().part(_Inputs)):
             if path.samefile(input_path) and (replaces or not path.is_dir()):
                 raise UsageError(
                     f"{path} is an input of this command ({input_path})", remedy=_ANOTHER
@@ -413,19 +409,27 @@ def part_in(folder: Path) -> Iterator[Path]:
         os.close(held)
 
 
-def _hold(part: Path, how: int = 0) -> int:
-    """Locks a folder until the number that is returned is closed, or the process dies.
+def _hold(part: Path, *, waits: bool = True) -> int:
+    """Locks a folder until the descriptor that is returned is closed, or the process dies.
+
+    Args:
+        part: The folder.
+        waits: Whether to wait for another process that holds it; a disk without locks is accepted
+            then.
 
     Raises:
-        OSError: it is gone; or with LOCK_NB, it is held, or the disk has no locks, so that nobody
-            can tell.
+        OSError: The folder is gone. Without waiting also: another process holds it, or the disk has
+            no locks, so that nobody can tell.
     """
-    number = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW)
+    descriptor = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with suppress(*(() if how else (OSError,))):
-            fcntl.flock(number, fcntl.LOCK_EX | how)
+        if waits:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         part.stat()
     except OSError:
-        os.close(number)
+        os.close(descriptor)
         raise
-    return number
+    return descriptor

@@ -235,7 +235,9 @@ class Run(Answering):
     def _document(self) -> MetricsDocument | None:
         """Content of metrics.json; None where there is none."""
         folder = self._trained.folder
-        return folder.read_metrics() if folder.metrics.exists() else None
+        if folder.metrics.exists():
+            return folder.read_metrics()
+        return None
 
     def _facts(self) -> dict[str, str]:
         """Returns what is said of the run, by name."""

@@ -145,7 +145,10 @@ def index(
         BertctlError: Any refusal of texts, index or model.
     """
     refuse_address(output, "output", is_output=True)
-    model_fields = {} if model is None else {"model.name": str(model)}
+    if model is None:
+        model_fields = {}
+    else:
+        model_fields = {"model.name": str(model)}
     request = _request(
         {**model_fields, **(fields or {})},
         layer=layer,

@@ -90,12 +90,12 @@ class RunBaselines:
         """
         document: dict[str, Any] = {}
         for name, scores in (self._scores or {}).items():
-            differences = {
-                split: difference
-                for split, lines in scores.lines.items()
-                if split in results
-                and (difference := self._difference(results[split], lines, split, chosen))
-            }
+            differences = {}
+            for split, lines in scores.lines.items():
+                if split in results:
+                    difference = self._difference(results[split], lines, split, chosen)
+                    if difference:
+                        differences[split] = difference
             metrics = {split: dict(values) for split, values in scores.metrics.items()}
             document[name] = {**scores.details, "metrics": metrics, "differences": differences}
         if document:

@@ -102,26 +102,28 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
 
     limit_sessions()
     description: dict[str, Any] = {}
-    with contextlib.suppress(*(() if files_of_hub.patterns else (Exception,))):
-        if files_of_hub.patterns or licence:
+    if files_of_hub.patterns or licence:
+        try:
             description = within_patience(
                 partial(_description, files_of_hub), f"the list of files of {files_of_hub.repo}"
             )
+        except Exception:
+            if files_of_hub.patterns:  # without the list nobody knows which files match
+                raise
     listed = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
     stated = [
         tag.removeprefix("license:")
         for tag in description.get("tags") or ()
         if tag.startswith("license:")
     ]
-    at = replace(
-        files_of_hub, revision=description.get("sha") or files_of_hub.revision
-    )  # one commit for all, wherever a branch moves
+    # One commit for all, wherever a branch moves.
+    at = replace(files_of_hub, revision=description.get("sha") or files_of_hub.revision)
     files = []
     seconds = constants.HF_HUB_ETAG_TIMEOUT
-    matching = sorted(
-        filter(files_of_hub.matches, listed), key=files_of_hub.files.__contains__
-    )  # last what tells a whole copy
-    for name in matching if files_of_hub.patterns else files_of_hub.files:
+    # The file that marks a whole copy comes last.
+    matching = sorted(filter(files_of_hub.matches, listed), key=files_of_hub.files.__contains__)
+    names = matching if files_of_hub.patterns else files_of_hub.files
+    for name in names:
         ask = partial(
             get_hf_file_metadata,
             at.address(name),
@@ -139,11 +141,11 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
         files.append(
             RemoteFile(
                 files_of_hub,
-                name,
-                commit,
-                metadata.size,
-                etag,
-                ", ".join(stated),
+                path=name,
+                commit=commit,
+                size=metadata.size,
+                etag=etag,
+                licence=", ".join(stated),
             )
         )
     if not files:
@@ -171,9 +173,8 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         name_commit(file.wanted.folder, file.wanted.asked, file.commit)
         if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
             with contextlib.suppress(UnavailableError):  # the cache may be one that is read alone
-                write_text(
-                    file.wanted.folder / ".no_exist" / file.commit / MODULES, ""
-                )  # as the library notes it
+                # So the library notes that the repository has no such file.
+                write_text(file.wanted.folder / ".no_exist" / file.commit / MODULES, "")
     return folder
 
 
@@ -248,9 +249,8 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     kind = file.wanted.repo_type
     blob = file.wanted.folder / "blobs" / file.etag
     part = blob.with_name(f"{file.etag}.bertctl.incomplete")
-    if (
-        constants.HF_HUB_DISABLE_SYMLINKS
-    ):  # at once where it is read: a copy could be read when half of it is made
+    # Downloaded to where it is read: a copy could be read when half of it is made.
+    if constants.HF_HUB_DISABLE_SYMLINKS:
         blob = pointer_path(file.wanted.folder, file.commit, file.path)
     cached = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
         file.path, blob
@@ -308,7 +308,8 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
         headers=_headers(),
         expected_size=file.size,
     )
-    if problem := file.problem(part):
+    problem = file.problem(part)
+    if problem:
         out.truncate(0)  # it stays the file that other processes wait for
         raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
     os.fsync(out.fileno())

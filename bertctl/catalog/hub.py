@@ -107,11 +107,11 @@ def fetch_file(
     commit = path.parents[filename.count("/")].name
     noted(
         Found(
-            "dataset",
-            repo,
-            {filename: path},
-            revision or "main",
-            commit,
+            kind="dataset",
+            name=repo,
+            files={filename: path},
+            asked=revision or "main",
+            revision=commit,
         )
     )
     return path
@@ -143,10 +143,10 @@ def fetch_folder(
     files = _pinned(
         HubFiles(
             repo,
-            "model",
-            revision,
-            tuple(needed[-1]),
-            tuple(patterns),
+            repo_type="model",
+            revision=revision,
+            files=tuple(needed[-1]),
+            patterns=tuple(patterns),
         )
     )
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
@@ -157,9 +157,8 @@ def fetch_folder(
     is_complete = is_complete and all(
         path.exists() for path in files.found_in(cached["config.json"].parent).values()
     )
-    if is_complete and (
-        index := cached.get("model.safetensors.index.json")
-    ):  # which others load first of a model in parts
+    # Of a model in parts, transformers loads this file first.
+    if is_complete and (index := cached.get("model.safetensors.index.json")):
         is_complete = all(part.exists() for part in weight_files(index))
     if (
         is_complete
@@ -175,11 +174,11 @@ def fetch_folder(
     file_paths = files.found_in(folder)
     noted(
         Found(
-            "model",
-            repo,
-            file_paths,
-            revision or "main",
-            folder.name,
+            kind="model",
+            name=repo,
+            files=file_paths,
+            asked=revision or "main",
+            revision=folder.name,
             whole="model.safetensors" in needed[-1],
         )
     )
@@ -253,7 +252,8 @@ def has_token() -> bool:
 
 def _pinned(hub_files: HubFiles) -> HubFiles:
     """Returns the files at the commit that the lock in force has; refuses what it has not."""
-    if (lock := in_force()) is None:
+    lock = in_force()
+    if lock is None:
         return hub_files
     [part, *_] = lock.parts_of(hub_files.repo_type, hub_files.repo, hub_files.asked)
     return replace(hub_files, revision=part["revision"])
@@ -291,9 +291,10 @@ def asking(
     """
     if is_offline():
         raise UnavailableError(f"{noun} is not in the cache, and offline mode is on", remedy=ways)
-    if problem := _reach(
+    problem = _reach(
         hub_files.address("config.json" if hub_files.patterns else "".join(hub_files.files[:1]))
-    ):
+    )
+    if problem:
         problem = (
             f"{noun} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
         )
@@ -320,7 +321,8 @@ def asking(
             f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another "
             "place."
         )
-        remedy = f"{advice if of_disk else _ADVICE}\n{ways}".strip()
+        first_advice = advice if of_disk else _ADVICE
+        remedy = f"{first_advice}\n{ways}".strip()
         raise UnavailableError(f"{noun} can't be had: {shown(reason)}", remedy=remedy) from error
     finally:
         handler.removeFilter(heard)
@@ -364,7 +366,10 @@ def _reach(address: str) -> str:
         asking = threading.Thread(target=lambda: problems.append(_ask(shown(address))), daemon=True)
         asking.start()
         asking.join(REACH_SECONDS + 1)
-        answers[hub] = problems[0] if problems else f"no answer within {REACH_SECONDS:.0f} s"
+        if problems:
+            answers[hub] = problems[0]
+        else:
+            answers[hub] = f"no answer within {REACH_SECONDS:.0f} s"
     return answers[hub]
 
 
@@ -394,4 +399,5 @@ def _ask(address: str) -> str:
 
 def _said(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    first_line = lines[0] if lines else ""
+    return f"{type(error).__name__}: {first_line}"

@@ -83,9 +83,8 @@ class Lock:
         parts_of_name = [
             part for part in self.parts if (part["kind"], part["name"]) == (kind, name)
         ]
-        if matching := [
-            part for part in parts_of_name if revision in (part["asked"], part["revision"])
-        ]:
+        matching = [part for part in parts_of_name if revision in (part["asked"], part["revision"])]
+        if matching:
             return matching
         message = f"the {kind} {name}{revision and f' at {revision}'} is not in {self.path}"
         has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
@@ -119,7 +118,8 @@ class Lock:
         for name, path in snapshot.files.items():
             if name not in locked or not path.is_file():
                 return f"{path}: {self.path} has no such file of {snapshot.name}"
-            if (sha256 := file_sha256(path)) != locked[name]["sha256"]:
+            sha256 = file_sha256(path)
+            if sha256 != locked[name]["sha256"]:
                 return (
                     f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not "
                     f"{locked[name]['sha256']}"
@@ -151,9 +151,11 @@ def noted(snapshot: Found) -> None:
         UnavailableError: a lock is in force, and they are not what it has.
         DataError: the lock is not what it should be.
     """
-    if (recorded := _recorded.get()) is not None:
+    recorded = _recorded.get()
+    if recorded is not None:
         recorded.append(snapshot)
-    if (lock := in_force()) is not None:
+    lock = in_force()
+    if lock is not None:
         lock.check(snapshot)
 
 

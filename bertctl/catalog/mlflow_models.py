@@ -61,9 +61,8 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
         for path in sorted(folder.iterdir()):
             if path.name not in ("checkpoints", "trackers") and not path.name.startswith("."):
                 client.log_artifact(run, str(path), _FILES)
-        with contextlib.suppress(
-            mlflow.MlflowException
-        ):  # it is there; else the next line says why not
+        # The name may exist already; for any other failure the next line raises.
+        with contextlib.suppress(mlflow.MlflowException):
             client.create_registered_model(name)
         version = client.create_model_version(name, f"runs:/{run}/{_FILES}/model", run)
         client.set_registered_model_alias(name, alias, version.version)

@@ -232,7 +232,8 @@ def _model_folder(path: Path) -> Path:
             content = "nothing"
         message = f"{folder} holds no model: it has no config.json (found: {content or 'nothing'})"
         remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
-        if models := models_inside(folder):
+        models = models_inside(folder)
+        if models:
             remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."
         raise UnavailableError(message, remedy=remedy)
     return folder

@@ -44,9 +44,8 @@ def word_vectors_folder(path: Path) -> Path:
         DataError: no such file, with the line.
         UnavailableError: the cache folder can't be written.
     """
-    folder = (
-        cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"
-    )  # another format, another number
+    # The number at the end counts formats of this folder.
+    folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"
     if folder.is_dir():
         return folder
     words, table = _read(path)
@@ -109,7 +108,8 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                     width = width or len(fields) - 1
                     lines = lines + 1
                     vector = _vector(fields, width)
-                    if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
+                    word = b" ".join(fields[:-width]).decode(errors="replace")
+                    if word not in words:
                         words[word] = len(words)
                         data += vector.tobytes()
     except (ValueError, OSError, EOFError, zlib.error) as error:
@@ -134,9 +134,8 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
         DeviceError: there is too little memory for all of them.
     """
     file = unpacked(raw, str(path)) if path.suffix == ".gz" else raw
-    memory_guard = MemoryGuard(
-        str(path), "word vectors", spare=2.5
-    )  # the table is copied, saved and loaded
+    # The table is copied, saved and loaded.
+    memory_guard = MemoryGuard(str(path), "word vectors", spare=2.5)
     number = 0
     while line := file.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
@@ -159,9 +158,8 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
             n_numbers = len(fields) - 1
         else:
             n_numbers = width + len(surplus)
-        raise ValueError(
-            f"{n_numbers:,} numbers, where there should be {width if width > 1 else 'two or more'}"
-        )
+        expected = str(width) if width > 1 else "two or more"
+        raise ValueError(f"{n_numbers:,} numbers, where there should be {expected}")
     vector = np.array(fields[-width:]).astype(np.float32)
     if not np.isfinite(vector).all():
         raise ValueError("a number that is not finite")

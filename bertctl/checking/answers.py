@@ -44,7 +44,10 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
         ):
             _look_at(tally, row, str(context or ""), label)
         yield from _findings(tally)
-        shares[split] = tally.unanswerable / len(rows) if len(rows) else 0.0
+        if len(rows):
+            shares[split] = tally.unanswerable / len(rows)
+        else:
+            shares[split] = 0.0
     yield from _one_side(subject, shares)
 
 
@@ -123,10 +126,8 @@ def _slipped(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
         return f"All of them count {common[0]}."
     alike = max(set(shifts), key=shifts.count)
     if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
-        return (
-            f"Most stand {count(abs(alike), 'character')} {'later' if alike > 0 else 'earlier'} "
-            "than it says."
-        )
+        direction = "later" if alike > 0 else "earlier"
+        return f"Most stand {count(abs(alike), 'character')} {direction} than it says."
     if len(shifts) > 1 and (min(shifts) > 0 or max(shifts) < 0):
         return (
             "All are off to one side: offsets counted in bytes, or in a text with other line ends "
@@ -143,7 +144,12 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
         if split != "train" and (train == 0) != (share == 0):
             rows = len(subject.splits[split])
             of = (round(share * rows), rows)
-            has, lacks = ("train", split) if train else (split, "train")
+            if train:
+                has = "train"
+                lacks = split
+            else:
+                has = split
+                lacks = "train"
             some = percent(round(1000 * max(share, train)), 1000)
             message = f"{has} has questions without an answer ({some}), {lacks} has none"
             remedy = (

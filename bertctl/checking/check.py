@@ -70,7 +70,11 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
             its check.)
     """
     splits, labels, findings = read_data(recipe, listener=listener)
-    tokenizer, skipped = _tokenizer(recipe, listener) if splits else (None, ())
+    if splits:
+        tokenizer, skipped = _tokenizer(recipe, listener)
+    else:
+        tokenizer = None
+        skipped = ()
     subject = Subject(recipe, splits, labels, tokenizer)
     findings += run_checks(subject, listener=listener)
     findings += _refusals(subject, findings)

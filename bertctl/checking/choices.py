@@ -39,12 +39,11 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
     labels = rows.columns.get("label", [None] * len(rows))
     keyed = [[normalised(str(choice)) for choice in choices] for choices in column]
     alike = [i for i, keys in enumerate(keyed) if len(set(keys)) < len(keys)]
-    ambiguous = [
-        i
-        for i in alike
-        if (right := _right(labels[i], len(keyed[i]))) is not None
-        and keyed[i].count(keyed[i][right]) > 1
-    ]
+    ambiguous = []  # the right choice is there twice
+    for i in alike:
+        right = _right(labels[i], len(keyed[i]))
+        if right is not None and keyed[i].count(keyed[i][right]) > 1:
+            ambiguous.append(i)
     few = [i for i, choices in enumerate(column) if len(choices) != usual]
     yield from _about(
         rows,

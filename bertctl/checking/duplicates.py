@@ -501,9 +501,8 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     if len(train) != 1:
         return
     train_keys = subject.keys["train"]
-    n_letters = max(
-        0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1
-    )  # one behind the other, each between blanks
+    # Texts one behind the other, each between blanks.
+    n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)
     splits = [name for name in subject.splits if name != "train"] or ["train"]
     looked_up: dict[str, dict[int, str]] = {}
     for split in splits:

@@ -90,10 +90,11 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
         examples = examples_at(rows, numbers, column.__getitem__)
         noun = f"{name} field"
-        remedy = (
-            "Is it the right column? Name it with "
-            f"{'`data.pair_column=`' if name == 'pair' else '`data.text_column=`'}."
-        )
+        if name == "pair":
+            option = "`data.pair_column=`"
+        else:
+            option = "`data.text_column=`"
+        remedy = f"Is it the right column? Name it with {option}."
         yield _RULES.finding(
             "text-is-numbers",
             split,

@@ -254,9 +254,8 @@ class MatchedRows:
             self._of_column = 1
         self._last = row
         self._rows.append(row)
-        if (
-            self._of_column <= SHOWN_EXAMPLES
-        ):  # no later one of this column can be among the first of all
+        # No later one of this column can be among the first of all.
+        if self._of_column <= SHOWN_EXAMPLES:
             self._shown.setdefault(row, excerpt)
 
     def findings(

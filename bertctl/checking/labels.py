@@ -84,9 +84,11 @@ def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> I
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
     total: Counter[str] = sum(counts.values(), Counter())
     for usual, others in spelt_alike(total):
-        rows_by_split = {
-            split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))
-        }
+        rows_by_split = {}
+        for split in counts:
+            rows_with_others = _rows_with(subject, split, set(others))
+            if rows_with_others:
+                rows_by_split[split] = rows_with_others
         first = next(iter(rows_by_split))
         number = sum(map(len, rows_by_split.values()))
         where = "" if len(rows_by_split) > 1 else first

@@ -176,19 +176,21 @@ def _lengths(
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
         lengths = np.fromiter(map(len, _at(column, labelled)), dtype=np.int64, count=len(labelled))
-        ordered = np.sort(
-            lengths
-        )  # ranks from 1, ties at their mean, as the Mann-Whitney statistic wants them
+        # Ranks count from 1 and ties have their mean rank, as in the Mann-Whitney statistic.
+        ordered = np.sort(lengths)
         ranks = (
             np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1
         ) / 2
-        for name in names if len(names) > 2 else names[:1]:
+        # What tells one of two labels apart tells the other one too.
+        looked_at = names if len(names) > 2 else names[:1]
+        for name in looked_at:
             mine = labels.codes == labels.values.index(name)
             n = int(mine.sum())
-            others = int((~mine).sum())
-            if min(n, others) < _ENOUGH_OF_LABEL:
+            n_others = int((~mine).sum())
+            if min(n, n_others) < _ENOUGH_OF_LABEL:
                 continue
-            auc = (ranks[mine].sum() - n * (n + 1) / 2) / (n * others)
+            # The Mann-Whitney U, as the share of pairs in which the label's text is longer.
+            auc = (ranks[mine].sum() - n * (n + 1) / 2) / (n * n_others)
             if max(auc, 1 - auc) < _AUC:
                 continue
             if len(names) > 2:
@@ -198,16 +200,12 @@ def _lengths(
             examples = examples_at(
                 rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__
             )
-            median_of_label, other = (
-                f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine)
-            )
-            half = (
-                f"half of these texts have up to {median_of_label} characters, those of {rest} "
-                f"{other}"
-            )
+            median = int(np.median(lengths[mine]))
+            other_median = int(np.median(lengths[~mine]))
             message = (
-                f"the length of the {field} alone gives {name!r} away: {half} (AUC "
-                f"{max(auc, 1 - auc):.3f})"
+                f"the length of the {field} alone gives {name!r} away: half of these texts have up "
+                f"to {median:,} characters, those of {rest} {other_median:,} "
+                f"(AUC {max(auc, 1 - auc):.3f})"
             )
             yield _RULES.finding(
                 "leaky-length",

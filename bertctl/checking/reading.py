@@ -107,11 +107,10 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
             rows = _read_past(expanded_path(file), recipe, name, bad)
             if rows is not None:
                 splits[name] = rows
-            findings.append(
-                _bad_records(bad, len(rows), name)
-                if rows is not None and bad
-                else refusal(error, name)
-            )
+            if rows is not None and bad:
+                findings.append(_bad_records(bad, len(rows), name))
+            else:
+                findings.append(refusal(error, name))
         findings += recorder.findings(name)
     return splits, None, findings
 
@@ -124,13 +123,13 @@ def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Findin
     examples = (_example(error),) if _PLACE.fullmatch(error.message) else ()
     return Finding(
         code,
-        "error",
-        split,
-        1,
-        1,
-        error.message,
-        examples,
-        error.remedy,
+        severity="error",
+        split=split,
+        count=1,
+        total=1,
+        message=error.message,
+        examples=examples,
+        remedy=error.remedy,
     )
 
 

@@ -101,12 +101,13 @@ class Subject:
             split: rows.has("label") and "labels" in self.checks
             for split, rows in self.splits.items()
         }
-        return {
-            split: mapped_values(rows.columns["label"], partial(label_names, separator=separator))
-            if labelled[split]
-            else None
-            for split, rows in self.splits.items()
-        }
+        names_of = partial(label_names, separator=separator)
+        label_sets: dict[str, Any] = {}
+        for split, rows in self.splits.items():
+            label_sets[split] = None
+            if labelled[split]:
+                label_sets[split] = mapped_values(rows.columns["label"], names_of)
+        return label_sets
 
 
 def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:

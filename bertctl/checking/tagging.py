@@ -177,7 +177,8 @@ def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) ->
             if str(tag) in odd:
                 problems.add("malformed-tag", row, f"{tag!r} at {word!r}")
             elif scheme and not may_follow(scheme, before, str(tag)):
-                excerpt = f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}"
+                previous = of_row[i - 1] if i else "nothing"
+                excerpt = f"{tag} at {word!r} follows {previous}"
                 problems.add("tag-scheme", row, f"{excerpt}, which {scheme} does not allow")
             before = str(tag)
     yield from problems.finding(

@@ -15,6 +15,7 @@ from bertctl.checking.findings import Finding, FindingRules, MatchedRows, around
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject
 from bertctl.data.rows import Rows
 from bertctl.data.table import in_chunks
+from bertctl.words import first_difference
 
 _RULES = FindingRules("letters")
 
@@ -170,9 +171,8 @@ def _repairer() -> Callable[[str], str]:
 
 def _difference(text: str, repaired: str) -> str:
     """Returns the part around the first letter that changes, before and after."""
-    same = next((i for i, (a, b) in enumerate(zip(text, repaired, strict=False)) if a != b), 0)
-    start = max(0, same - 20)
-    return (
-        f"{shorten(text[start : same + 30], limit=60)}  (meant: "
-        f"{shorten(repaired[start : same + 28], limit=60)})"
-    )
+    position = first_difference(text, repaired)
+    start = max(0, position - 20)
+    text_part = shorten(text[start : position + 30], limit=60)
+    repaired_part = shorten(repaired[start : position + 28], limit=60)
+    return f"{text_part}  (meant: {repaired_part})"

@@ -218,7 +218,9 @@ def verb_functions(verb: Verb) -> Mapping[str, VerbFunction]:
     name = verb.name.replace("-", "_")
     module = importlib.import_module(f"bertctl.cli.verbs.{name}")
     commands: Mapping[str, VerbFunction] | None = getattr(module, "COMMANDS", None)
-    return {verb.name: getattr(module, name)} if commands is None else commands
+    if commands is None:
+        return {verb.name: getattr(module, name)}
+    return commands
 
 
 @functools.cache
@@ -316,7 +318,8 @@ def interruption(error: BaseException) -> BertctlError:
         how = "terminated"
     else:
         how = "interrupted"
-    if notes := getattr(error, "__notes__", None):
+    notes = getattr(error, "__notes__", None)
+    if notes:
         state, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to continue."
         return InterruptedRunError(f"{how}; {state}", remedy=remedy, terminated=terminated)

@@ -226,7 +226,8 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         return DeviceError("out of memory", remedy=remedy)
     if is_worker() and any(sign in str(error) for sign in _LOST):
         return another_ended()
-    if broken := _broken_package(error):
+    broken = _broken_package(error)
+    if broken:
         return broken
     if isinstance(error, OSError) and error.filename is not None:
         return UnavailableError(f"{error.filename}: {error.strerror or error}", file=error.filename)

@@ -148,7 +148,12 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
-        present, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
+        if data.fold is None:
+            present = "folds"
+            missing = "fold"
+        else:
+            present = "fold"
+            missing = "folds"
         yield Disagreement(
             (f"data.{present}", f"data.{missing}"), f"needs data.{missing} beside it"
         )
@@ -356,17 +361,16 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         yield Disagreement(
             (f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss"
         )
-    unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
     if changed and recipe.model.head_start == "probe":
         reason = "few-shot training fits its head after the encoder"
         yield Disagreement(("model.head_start", "few_shot.loss"), reason)
-    for name in (
-        sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ()
-    ):
-        yield Disagreement(
-            (f"training.{name}", "few_shot.loss"),
-            "few-shot training learns pairs, and chooses nothing",
-        )
+    if changed:
+        unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
+        for name in sorted(unused & training.model_dump(exclude_defaults=True).keys()):
+            yield Disagreement(
+                (f"training.{name}", "few_shot.loss"),
+                "few-shot training learns pairs, and chooses nothing",
+            )
     if changed and training.time_limit is not None:
         reason = "few-shot training repeats short runs, and has no time limit"
         yield Disagreement(("training.time_limit", "few_shot.loss"), reason)

@@ -114,14 +114,9 @@ def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, R
                 f"{places_of_keys['base']}{reason}: {' -> '.join([*above.values(), base])}"
             )
         if base_path.resolve() not in files:
-            _read(
-                base_path,
-                str(base_path)
-                if "/" in base or base_path.parent == path.parent
-                else base_path.name,
-                above,
-                files,
-            )
+            is_path = "/" in base or base_path.parent == path.parent
+            shown_name = str(base_path) if is_path else base_path.name
+            _read(base_path, shown_name, above, files)
     files[path.resolve()] = file
 
 
@@ -172,7 +167,10 @@ def _filled(raw: Any, dotted: str, names: Sequence[str], *, in_list: bool = Fals
         return [_filled(item, dotted, names, in_list=True) for item in raw]
     if not isinstance(raw, str) or "${" not in raw:
         return raw
-    kind: dict[str, Any] = field_schema(dotted) if dotted in fields() else {"type": "string"}
+    if dotted in fields():
+        kind: dict[str, Any] = field_schema(dotted)
+    else:
+        kind = {"type": "string"}
     text = _VARIABLE.sub(lambda match: _value(match, names), raw)
     return read_value(
         text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string"

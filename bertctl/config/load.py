@@ -214,7 +214,8 @@ def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
     else:
         value = raw
     if dotted in marked(Mark.IS_PATH):
-        if problems := _address_problems(dotted, value):
+        problems = _address_problems(dotted, value)
+        if problems:
             return value, problems
         if isinstance(value, str):
             value = _placed(value, dotted, Path.cwd())
@@ -258,10 +259,10 @@ class _Layers:
             return Origin(
                 rank,
                 line,
-                f"{file.shown}:{line}",
-                "base" if is_base else "file",
-                file.path,
-                via,
+                shown=f"{file.shown}:{line}",
+                kind="base" if is_base else "file",
+                file=file.path,
+                via=via,
             )
 
         values = file.document.values
@@ -272,9 +273,8 @@ class _Layers:
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
         for key in (key for key in values if key not in left_out):
-            empty = (
-                values[key] is None and key in sections()
-            )  # every line below `training:` is commented out
+            # A section is None if every line below `training:` is commented out.
+            empty = values[key] is None and key in sections()
             below = self._values.get(key)
             above = {} if empty else values[key]
             self._values[key] = (
@@ -325,7 +325,8 @@ class _Layers:
         by = self.origins.get("data.name", DEFAULT).file or self._path
         if not isinstance(data, dict) or not data.get("name"):
             return
-        if (folder := os.environ.get("BERTCTL_DATA")) and data.get("data_dir") is None:
+        folder = os.environ.get("BERTCTL_DATA")
+        if folder and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
         beside = next(
             filter(
@@ -370,14 +371,13 @@ class _Layers:
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:
-        """Drops `training.max_steps` where a nearer source gives `training.epochs`.
+        """Drops `training.max_steps` if a stronger source gives `training.epochs`.
 
-        It would be of no effect.
+        Otherwise the epochs that somebody typed would have no effect.
         """
-        epochs, steps = (
-            self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps")
-        )
-        if epochs > steps > DEFAULT.rank:
+        epochs_rank = self.origins.get("training.epochs", DEFAULT).rank
+        steps_rank = self.origins.get("training.max_steps", DEFAULT).rank
+        if epochs_rank > steps_rank > DEFAULT.rank:
             del self._values["training"]["max_steps"], self.origins["training.max_steps"]
 
     def recipe(self) -> Recipe:
@@ -447,7 +447,8 @@ class _Layers:
 
         They are between the fields that are right by themselves.
         """
-        if disagreeing := disagreements_in(error):
+        disagreeing = disagreements_in(error)
+        if disagreeing:
             return self._note_disagreements(disagreeing, ())
         bad: list[str] = []
         rest = {

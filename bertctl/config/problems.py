@@ -145,7 +145,8 @@ def _nearest(path: str) -> list[str]:
         names_in_section |= {name: name for name in sections()}
     if word in names_in_section:
         return [names_in_section[word]]
-    if meant_fields := [name.partition("=")[0] for name in meant(word)]:
+    meant_fields = [name.partition("=")[0] for name in meant(word)]
+    if meant_fields:
         return [name for name in meant_fields if name in known]
     near = difflib.get_close_matches(word, names_in_section, n=1)
     if near:

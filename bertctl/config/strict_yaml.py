@@ -166,7 +166,12 @@ def read_document(text: str) -> Document:
         )
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if mark:
+            line = mark.line + 1
+            column = mark.column + 1
+        else:
+            line = 1
+            column = 1
         message = " ".join(part for part in (error.context, error.problem) if part)
         document.problems.append((line, f"column {column}: not YAML: {message[:300]}"))
     except _TooLargeError:

@@ -195,9 +195,9 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
         row,
         split,
         columns,
-        str(path),
-        numbers,
-        listener,
+        source=str(path),
+        lines=numbers,
+        listener=listener,
     )
 
 
@@ -309,10 +309,10 @@ def _canonical(
     """
     every = Rows(
         split.name,
-        columns,
-        [str(i) for i in range(len(columns["text"]))],
-        source,
-        lines,
+        columns=columns,
+        ids=[str(i) for i in range(len(columns["text"]))],
+        source=source,
+        lines=lines,
     )
     if "label" in columns:
         names = _names(row.labels)

@@ -231,9 +231,8 @@ class ChoiceReader(Reader):
             return settings
         options = ReadOptions(settings, "train", form=self.form)
         for path in files:
-            with suppress(
-                DataError, UsageError, UnavailableError
-            ):  # whoever needs the file is told when it is read
+            # The error comes again when the file is read for good.
+            with suppress(DataError, UsageError, UnavailableError):
                 kind = input_kind(path, options)
                 for table in map(
                     flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)
@@ -294,18 +293,18 @@ class ChoiceReader(Reader):
             for name, reading in columns.others.items():
                 refuse_other_label(
                     table,
-                    (columns.label, name),
-                    canonical["label"],
-                    choices,
-                    reading,
+                    names=(columns.label, name),
+                    numbers=canonical["label"],
+                    choices=choices,
+                    reading=reading,
                 )
         canonical |= other_columns(table, columns.used, ("context", "choices", "label"))
         return Rows(
             options.split,
-            canonical,
-            ids_of(table, columns.id, first_id=first_id),
-            table.source,
-            table.lines,
+            columns=canonical,
+            ids=ids_of(table, columns.id, first_id=first_id),
+            source=table.source,
+            lines=table.lines,
         )
 
 
@@ -327,9 +326,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         *(settings.choice_columns or ()),
     ]
     is_here = all(name in table.columns for name in settings_columns if name is not None)
-    if not is_here and {"context", "choices"} <= set(
-        table.columns
-    ):  # a prediction file: it has names of its own
+    # A file of predictions has names of its own.
+    if not is_here and {"context", "choices"} <= set(table.columns):
         settings = settings.model_copy(
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )

@@ -90,10 +90,10 @@ def find_reading(
     is_open = kind == "number" and first is None and not n_first and not n_last and bool(pairs)
     return LabelReading(
         kind,
-        first or 0,
-        counts[kind],
-        is_open,
-        first_number,
+        first=first or 0,
+        fitting=counts[kind],
+        is_open=is_open,
+        seen_first=first_number,
     )
 
 
@@ -323,4 +323,5 @@ def _described(reading: LabelReading, number: int) -> str:
         "text": ("is the text of a choice", "are texts of choices"),
         "letter": ("is a letter", "are letters"),
     }[reading.kind]
-    return f"{count(number, 'label')} {singular if number == 1 else plural}"
+    verb = singular if number == 1 else plural
+    return f"{count(number, 'label')} {verb}"

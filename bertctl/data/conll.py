@@ -339,10 +339,10 @@ def _layout(
     width = len(
         ConllLayout(
             tabs,
-            (),
-            0,
-            None,
-            ud,
+            names=(),
+            word=0,
+            tag=None,
+            ud=ud,
         ).fields(first.text)
     )
     where = f"{source}:{first.number}"
@@ -357,10 +357,10 @@ def _layout(
         counted = [
             ConllLayout(
                 tabs,
-                (),
-                0,
-                None,
-                ud,
+                names=(),
+                word=0,
+                tag=None,
+                ud=ud,
             ).fields(line.text)[0]
             for line in block
         ]
@@ -426,7 +426,8 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
     Raises:
         UsageError: there is none of this number or name.
     """
-    if (place := _place(column, names)) is not None:
+    place = _place(column, names)
+    if place is not None:
         return place
     hint = did_you_mean(column, names)
     numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
@@ -449,9 +450,8 @@ def _sentence(
         is_too_short = len(fields) <= max(layout.word, layout.tag or 0)
         if is_too_short if layout.has_more else len(fields) != len(layout.names):
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
-        if (
-            layout.ud and not fields[0].isdecimal()
-        ):  # 3-4 is a contraction, 8.1 a word that is not in the text
+        # `3-4` is a contraction, `8.1` a word that is not in the text.
+        if layout.ud and not fields[0].isdecimal():
             continue
         if not fields[layout.word].strip(" "):
             message = f"{source}:{number}: no word: {text.rstrip()!r:.80}"

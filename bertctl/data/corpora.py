@@ -214,7 +214,8 @@ def _texts(
         cut = [blank for blank, _ in itertools.islice(runs, 4)].count(
             False
         ) < 2  # text, perhaps behind empty lines
-    listener.say(f"{path}: one {'document' if cut else 'sentence'} a line")
+    unit = "document" if cut else "sentence"
+    listener.say(f"{path}: one {unit} a line")
     with open_bytes(path) as file:
         lines = enumerate(
             map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1

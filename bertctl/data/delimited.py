@@ -88,6 +88,7 @@ def detect_dialect(
     quoted = _quoted(all_lines, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
+        # Raises what is wrong with the first record.
         deque(
             _split(
                 sample,
@@ -96,7 +97,7 @@ def detect_dialect(
                 source=source,
             ),
             maxlen=0,
-        )  # says what is wrong in the first
+        )
         raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
     if settings.header is None:
         header = _has_header(records, settings)

@@ -95,9 +95,8 @@ def names_a_file(typed: str) -> bool:
     if _PATH.match(typed):
         return True
     path = Path(typed)
-    return (
-        path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()
-    )  # not: "saved as .csv"
+    # A sentence such as "saved as .csv" is no name.
+    return path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()
 
 
 def is_pattern(typed: str) -> bool:

@@ -121,9 +121,8 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     is_table = content in ("csv", "tsv")
     if source != "-" and source.suffix.lower() != ".gz" and is_gzip(source):
         options.listener.say(f"{source}: unpacked, since it is gzip, though it is not named .gz")
-    tables = (
-        ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
-    )  # `detect_dialect` finds their separator
+    # All of these fit a table: `detect_dialect` finds the separator.
+    tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
     if content is None or content == suffix_kind or (is_table and suffix_kind in tables):
         return suffix_kind
     if is_table:
@@ -300,9 +299,8 @@ def _delimited_tables(
     everything: Iterable[str]
     if options.whole and _is_large(source):
         sample = list(itertools.islice(lines, SAMPLE_LINES))
-        deque(
-            lines, maxlen=0
-        )  # refuses, or tells of, what is no text, before anything else is told
+        # Read once for its errors: they come before any other message.
+        deque(lines, maxlen=0)
         silent = replace(options, listener=SILENT)
         with open_bytes(source) as again:
             dialect = detect(sample, text_lines(again, name, silent))
@@ -338,11 +336,11 @@ def _delimited_tables(
         listener=listener,
         on_bad_record=options.on_bad_record,
     )
-    for chunk in (
-        [file_records]
-        if options.whole
-        else in_chunks(file_records, options.chunk_rows, weight=weight_of_record)
-    ):
+    if options.whole:
+        chunks: Iterable[Iterable[tuple[int, list[str]]]] = [file_records]
+    else:
+        chunks = in_chunks(file_records, options.chunk_rows, weight=weight_of_record)
+    for chunk in chunks:
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 

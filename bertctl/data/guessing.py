@@ -50,14 +50,14 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
             form=reader.form,
         )
         try:
-            if (reading := reader.guess(path, options)) is not None:
+            reading = reader.guess(path, options)
+            if reading is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
             is_for_task = isinstance(error, KnownFormatError)
             if isinstance(error, DataError) and not is_for_task:
-                is_of_rows = (
-                    not isinstance(error, NoTableError) and error.remedy != reader.form
-                )  # it is JSON at all
+                # Else it isn't JSON at all, or has no rows in the form of this task.
+                is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form
                 is_for_task = (reader.is_sure and is_of_rows) or _is_mostly_for(
                     reader, path, options
                 )

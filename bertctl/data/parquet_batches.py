@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Ints, starts_of
 from bertctl.data.table import HEAVIEST_CHUNK
 from bertctl.errors import DataError
 from bertctl.memory import MemoryGuard, require_memory
@@ -236,7 +236,7 @@ def bytes_of_rows(column: pa.Array) -> Ints:
         starts = np.asarray(column.offsets, np.int64)
         first = int(starts[0])
         values = column.values.slice(first, int(starts[-1]) - first)
-        totals = np.concatenate([[0], np.cumsum(bytes_of_rows(values) + _WIDEST_NUMBER)])
+        totals = starts_of(bytes_of_rows(values) + _WIDEST_NUMBER)
         return np.asarray(np.diff(totals[starts - first]), np.int64)
     if pa.types.is_struct(kind):
         fields = [bytes_of_rows(field) for field in column.flatten()]

@@ -351,10 +351,10 @@ def rows_of_questions(
         canonical: [
             _text(
                 table,
-                i,
-                value,
-                canonical,
-                ids,
+                index=i,
+                value=value,
+                role=canonical,
+                ids=ids,
             )
             for i, value in enumerate(table.columns[name])
         ]
@@ -363,10 +363,10 @@ def rows_of_questions(
     if names.label is not None:
         columns_read["label"] = _labels_of(
             table,
-            names.label,
-            columns_read["context"],
-            ids,
-            options,
+            name=names.label,
+            contexts=columns_read["context"],
+            ids=ids,
+            options=options,
         )
     read = (
         *names.used,
@@ -578,11 +578,14 @@ def _place(text: str, context: str, several: list[str]) -> int:
         context: where it is looked for.
         several: gets the answer where it stands at several places.
     """
-    every = [match.start() for match in re.finditer(re.escape(text), context)]
-    whole_words = [start for start in every if not cuts_word(context, start, start + len(text))]
-    for starts in (whole_words, every):
+    all_starts = [match.start() for match in re.finditer(re.escape(text), context)]
+    whole_words = [
+        start for start in all_starts if not cuts_word(context, start, start + len(text))
+    ]
+    for starts in (whole_words, all_starts):
+        if len(starts) > 1:
+            several.append(text)
         if starts:
-            several += [text] * (len(starts) > 1)
             return starts[0]
     return -1
 

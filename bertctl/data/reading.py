@@ -42,7 +42,8 @@ def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table
     if not (options.whole and options.label_needed and columns.label in table.columns):
         return table
     table = one_row_per_task(table, columns.label, options.settings.annotator)
-    if message := unapproved(table):
+    message = unapproved(table)
+    if message:
         options.listener.warn(f"{table.source}: {message}")
     return table
 

@@ -129,11 +129,11 @@ def load_data(
     """
     if recipe.task == PRETRAINING:
         return _held_out(recipe, splits or ("validation",), listener)
-    source: _Source = (
-        _CatalogSource(recipe, listener)
-        if recipe.data.name
-        else _OwnFiles(recipe, listener, skipped, rows_in_memory)
-    )
+    source: _Source
+    if recipe.data.name:
+        source = _CatalogSource(recipe, listener)
+    else:
+        source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
     evaluated = recipe.evaluation.splits if splits is None else splits

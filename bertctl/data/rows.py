@@ -72,7 +72,8 @@ class Rows:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
         if self.lines:
             return f"{self.source}:{self.lines[index]}"
-        return f"{self.source}, row {self.numbers[index] if self.numbers else index + 1}"
+        number = self.numbers[index] if self.numbers else index + 1
+        return f"{self.source}, row {number}"
 
     def parts(self, size: int) -> Iterator["Rows"]:
         """Yields the rows, so many at a time."""

@@ -91,10 +91,11 @@ class SentenceReader(TextReader):
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
+        # The configured name may be that of another file's column.
         negative_names = (
             settings.negative_column,
             *map(free.get, _NEGATIVES),
-        )  # the first may be another file's
+        )
         negative = next((name for name in negative_names if name in table.columns), None)
         others = replace(
             table,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Bools, Ints, numbers_of
+from bertctl.arrays import Bools, Ints, numbers_of, starts_of
 from bertctl.data.packed_columns import (
     CodedValues,
     codes_of,
@@ -159,9 +159,10 @@ def hold_out_fold(
         sides[members.order] = np.repeat(of_group, members.sizes)
     if of_label is not None and stratified:
         single_rows = {int(of_label[i][0]) for i in range(len(of_label)) if of_label.sizes[i] == 1}
-        for positions in members.parts() if single_rows else ():
-            if not single_rows.isdisjoint(positions.tolist()):
-                sides[positions] = _IN_NO_FOLD
+        if single_rows:
+            for positions in members.parts():
+                if not single_rows.isdisjoint(positions.tolist()):
+                    sides[positions] = _IN_NO_FOLD
     return *_two_parts(rows, sides == fold - 1), stratified
 
 
@@ -245,7 +246,7 @@ class _Groups:
         else:
             numbers = numbers_of(values)[0]
         sizes = np.bincount(numbers)
-        return cls(np.argsort(numbers, kind="stable"), np.concatenate([[0], np.cumsum(sizes)]))
+        return cls(np.argsort(numbers, kind="stable"), starts_of(sizes))
 
     @property
     def sizes(self) -> Ints:
@@ -304,9 +305,8 @@ def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -
         return None
     quota = sizes * (n_rows_wanted / n_rows)
     take = np.minimum(np.floor(quota).astype(int), room)
-    while (
-        take.sum() < n_rows_wanted
-    ):  # the largest remainder that still has room, the first label on a tie
+    # The label with the largest remainder that still has room; on a tie the first one.
+    while take.sum() < n_rows_wanted:
         take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
     drawn = [
         groups[label][rng.permutation(sizes[label])[:count]]
@@ -417,6 +417,7 @@ def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label"))
             digest.update(f"{name}\n[".encode())
             for number, part in enumerate(in_chunks(rows.columns[name], _HASHED_ROWS)):
                 values = json.dumps(part, default=str, separators=(",", ":"))
-                digest.update(f"{',' if number else ''}{values[1:-1]}".encode())
+                separator = "," if number else ""
+                digest.update(f"{separator}{values[1:-1]}".encode())
             digest.update(b"]\n")
     return digest.hexdigest()

@@ -176,7 +176,12 @@ def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
         return "B" if first and touches else "I"
     if scheme == "IOB2":
         return "B" if first else "I"
-    alone, end = ("S", "E") if scheme == "BIOES" else ("U", "L")
+    if scheme == "BIOES":
+        alone = "S"
+        end = "E"
+    else:
+        alone = "U"
+        end = "L"
     if first:
         return alone if final else "B"
     return end if final else "I"

@@ -376,11 +376,10 @@ def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
 def _rows_of_sentences_in_chunks(
     sentences: Iterable[Sentence], name: str, options: ReadOptions
 ) -> Iterator[Rows]:
-    chunks = (
-        [list(sentences)]
-        if options.chunk_rows is None
-        else _whole_documents(sentences, options.chunk_rows)
-    )
+    if options.chunk_rows is None:
+        chunks = iter([list(sentences)])
+    else:
+        chunks = _whole_documents(sentences, options.chunk_rows)
     count = 0
     for chunk in chunks:
         if options.keep_labels:
@@ -430,9 +429,9 @@ def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Ite
         yield Rows(
             options.split,
             columns,
-            [str(i) for i in numbers],
-            name,
-            [i + 1 for i in numbers],
+            ids=[str(i) for i in numbers],
+            source=name,
+            lines=[i + 1 for i in numbers],
         )
         count += len(chunk)
 
@@ -576,6 +575,11 @@ def _of_documents(
         yield AnnotatedTable(columns, name, first=first)
         first += len(chunk)
     if parted:
-        verb, possessive = ("is", "its") if parted == 1 else ("are", "their")
+        if parted == 1:
+            verb = "is"
+            possessive = "its"
+        else:
+            verb = "are"
+            possessive = "their"
         counted = f"{count(parted, 'span')} of several parts with words between {verb} left out"
         options.listener.warn(f"{name}: {counted}; {possessive} words are learned as O")

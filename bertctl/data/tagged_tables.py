@@ -215,10 +215,10 @@ def rows_of_table(
         tags = _tags(
             label,
             text,
-            row_words,
-            row_offsets,
-            where,
-            misaligned,
+            words=row_words,
+            offsets=row_offsets,
+            where=where,
+            misaligned=misaligned,
         )
         if tags is None and options.label_needed:
             message = f"{where}: the sentence has no tags in the column '{columns.label}'"
@@ -252,10 +252,10 @@ def rows_of_table(
     canonical |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
     return Rows(
         options.split,
-        canonical,
-        ids_of(table, columns.id, first_id=first_id),
-        table.source,
-        table.lines,
+        columns=canonical,
+        ids=ids_of(table, columns.id, first_id=first_id),
+        source=table.source,
+        lines=table.lines,
     )
 
 
@@ -277,9 +277,8 @@ def _words(
     """Returns the words of a row, and where they stand in its text."""
     where = table.where(index)
     if columns.words is None:
-        if (
-            isinstance(label, list) and label and isinstance(label[0], str)
-        ):  # tags of words with spaces between
+        # Tags of words that are separated by spaces.
+        if isinstance(label, list) and label and isinstance(label[0], str):
             parts = (text or "").split()
             return parts, find_words(parts, text or "")
         return split_tagged_words(text or "")

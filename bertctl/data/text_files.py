@@ -24,7 +24,7 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.memory import MemoryGuard, rows_of_size
 from bertctl.progress import Listener
 from bertctl.unpacking import unpacked
-from bertctl.words import count, hinted, human_bytes, natural_order
+from bertctl.words import count, first_difference, hinted, human_bytes, natural_order
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 """Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked
@@ -109,7 +109,10 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         with nullcontext(stdin) if source == "-" else regular(source).open("rb") as raw:
             first = raw.peek(len(GZIP))
             is_packed = first.startswith(GZIP)
-            file: io.BufferedReader = unpacked(raw, name) if is_packed else raw
+            if is_packed:
+                file: io.BufferedReader = unpacked(raw, name)
+            else:
+                file = raw
             head = file.peek(_SIGNATURE)
             _check_signature(head, source, is_packed=is_packed)
             yield cast(BinaryIO, file)
@@ -131,7 +134,8 @@ def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: boo
     name = source_name(source)
     if is_packed and head.startswith(GZIP):
         raise DataError(f"{name} is packed with gzip twice", remedy="Unpack it once: gzip -d.")
-    if (signature := no_rows_in(head)) is not None:
+    signature = no_rows_in(head)
+    if signature is not None:
         noun, remedy = signature
         raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
     if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
@@ -261,10 +265,10 @@ def decoded_lines(
         except UnicodeDecodeError as error:
             raise _undecodable(
                 data,
-                error.start,
-                used,
-                source,
-                (0, 0),
+                at=error.start,
+                encoding=used,
+                source=source,
+                before=(0, 0),
             ) from error
         yield from io.StringIO(
             content if "\n" in content else content.replace("\r", "\n"), newline="\n"
@@ -289,11 +293,11 @@ def decoded_lines(
             bad_lines = _lines_not_utf8(rest, first_line=lines + 1, beyond_ascii=beyond_ascii)
             raise _undecodable(
                 line,
-                error.start,
-                used,
-                source,
-                (lines, offset),
-                bad_lines,
+                at=error.start,
+                encoding=used,
+                source=source,
+                before=(lines, offset),
+                bad=bad_lines,
             ) from error
         if not text.isascii():
             beyond_ascii += 1
@@ -389,10 +393,12 @@ class _MojibakeGuard:
             )
 
     def _described(self) -> str:
+        """Returns where the first such line is, and how it reads in both encodings."""
         number, text, right = self._first or (0, "", "")
-        at = next((i for i, (a, b) in enumerate(zip(text, right, strict=False)) if a != b), 0)
-        wrong_part = text[max(0, at - 10) : at + 12].strip()
-        right_part = right[max(0, at - 10) : at + 10].strip()
+        position = first_difference(text, right)
+        start = max(0, position - 10)
+        wrong_part = text[start : position + 12].strip()
+        right_part = right[start : position + 10].strip()
         message = (
             f"this line is UTF-8, and is read as {self._encoding}: {wrong_part!r} for "
             f"{right_part!r}"
@@ -477,13 +483,14 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
             order = "le"
         else:
             order = "be"
-        raise DataError(
-            f"{source} is not text: its beginning is full of NUL bytes",
-            remedy=f"It looks like UTF-16 without a byte-order mark: add "
-            f"`data.encoding=utf-16-{order}`."
-            if 3 * head.count(0) > len(head)
-            else "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`.",
-        )
+        if 3 * head.count(0) > len(head):
+            remedy = (
+                "It looks like UTF-16 without a byte-order mark: add "
+                f"`data.encoding=utf-16-{order}`."
+            )
+        else:
+            remedy = "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`."
+        raise DataError(f"{source} is not text: its beginning is full of NUL bytes", remedy=remedy)
     return "utf-8"
 
 

@@ -86,7 +86,12 @@ def _pattern(apart: str, part: str) -> str:
 def _splitter(*, unspaced: bool) -> "PreTokenizer":
     from tokenizers import Regex, pre_tokenizers
 
-    apart, part = (_UNSPACED, rf"(?=[{_UNSPACED}])\X") if unspaced else (r"\p{Han}", r"\p{Han}")
+    if unspaced:
+        apart = _UNSPACED
+        part = rf"(?=[{_UNSPACED}])\X"
+    else:
+        apart = r"\p{Han}"
+        part = r"\p{Han}"
     return pre_tokenizers.Split(Regex(_pattern(apart, part)), "removed", invert=True)
 
 

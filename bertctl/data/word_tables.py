@@ -54,9 +54,8 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
     column = ""
     for table in tables:
         numbers = sentence_column(table.columns)
-        if numbers is None or not (
-            column or _is_word_table(table, numbers)
-        ):  # the first table decides
+        # The first table decides.
+        if numbers is None or not (column or _is_word_table(table, numbers)):
             yield table
             continue
         column = numbers

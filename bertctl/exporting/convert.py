@@ -51,7 +51,8 @@ def require_packages(name: str, option: str) -> None:
     Raises:
         UnavailableError: With what is missing, and how to install it.
     """
-    if missing := lacking(name):
+    missing = lacking(name)
+    if missing:
         raise UnavailableError(
             f"{option} needs {' and '.join(missing)}, not installed here",
             remedy=f"Install it: pip install 'bertctl[{name}]'.",

@@ -107,9 +107,8 @@ def write_folder(
     if subject.windows is not None:
         subject.windows.save(folder)
     save_file(folder_proof.arrays(), folder / PROOF)
-    for path in folder.glob(
-        "*.safetensors"
-    ):  # which only the owner may read, whatever the umask says
+    # safetensors writes files that only the owner may read, whatever the umask says.
+    for path in folder.glob("*.safetensors"):
         shutil.copymode(folder / "config.json", path)
 
     content = _content(folder, subject, graph, config)

@@ -78,7 +78,10 @@ class Comparison:
 
     def __init__(self, subject: Subject, rows: Rows, listener: Listener = SILENT) -> None:
         self.subject = subject
-        self.source = Path(rows.source).name if rows.split == "file" else rows.split
+        if rows.split == "file":
+            self.source = Path(rows.source).name
+        else:
+            self.source = rows.split
         self.rows = rows
         self._listener = listener
         self.features: Features = subject.task.encode(
@@ -114,7 +117,11 @@ class Comparison:
         """Returns how all rows are answered."""
         task = self.subject.task
         outputs = engine.forward(
-            task, self.features, batch_size=max(BATCHES), phase=phase, listener=self._listener
+            task,
+            self.features,
+            batch_size=max(BATCHES),
+            phase=phase,
+            listener=self._listener,
         ).outputs
         if task.compares_vectors and not self.rows.has("pair"):  # single texts have no answer
             return Answers(outputs, [{"prediction": None}] * len(self.rows))
@@ -243,7 +250,9 @@ class Comparison:
     def _at_length(self, session: GraphSession, length: int) -> float:
         windows = [resized(window, length, self._special) for window in self.windows[-_PER_LENGTH:]]
         windows = [window for window in windows if len(window) == length]
-        return self._difference(session, windows) if windows else 0.0
+        if windows:
+            return self._difference(session, windows)
+        return 0.0
 
     def _difference(self, session: GraphSession, windows: Sequence[Window]) -> float:
         """Returns the largest difference of what answers are made of, in one batch."""

@@ -68,7 +68,10 @@ class QualityCheck:
         lines = self._task.lines(outputs, comparison.features, comparison.rows)
         resamples = recipe.evaluation.bootstrap_resamples if thorough else 0
         values = self._task.answers.score(
-            lines, resamples=resamples, seed=recipe.training.seed, thorough=thorough
+            lines,
+            resamples=resamples,
+            seed=recipe.training.seed,
+            thorough=thorough,
         )
         return Scores(lines, values)
 

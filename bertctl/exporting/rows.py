@@ -100,7 +100,11 @@ def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listen
     )
     settings = reader.settled(run.file_settings, [file])
     return reader.read(
-        file, settings, split="file", label_needed=with_labels, **reader_options
+        file,
+        settings,
+        split="file",
+        label_needed=with_labels,
+        **reader_options,
     ).rows
 
 

@@ -87,12 +87,13 @@ class EncodedWindows:
         if n_special is not None:
             n_tokens = texts.tokens + lost - n_special
             all_unknown = np.flatnonzero((texts.unknown > 0) & (texts.unknown == n_tokens))
-        counts = (int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
         return cls(
             encoded,
             owner,
             len(texts),
-            *counts,
+            truncated=int((lost > 0).sum()),
+            truncated_tokens=int(lost.sum()),
+            unknown=int(texts.unknown.sum()),
             all_unknown=all_unknown,
         )
 
@@ -212,28 +213,23 @@ class RowEncoder:
         ids, type_ids, starts = layout.fill(side_tokens)
         lost = sum(lengths) - kept_lengths - (0 if kept_pair_lengths is None else kept_pair_lengths)
         unknown = unknown_id(self._tokenizer)
+        token_places = None
+        if self._by_token:
+            token_places = _places(layout, sides, side_tokens, windows, word_counts)
         return EncodedWindows(
             EncodedTexts(
                 ids,
                 type_ids,
                 starts,
-                np.diff(starts),
-                np.zeros(len(starts) - 1, dtype=np.int64),
+                full_lengths=np.diff(starts),
+                unknown=np.zeros(len(starts) - 1, dtype=np.int64),
             ),
             owner=windows.rows,
             rows=n,
             truncated=int((lost > 0).sum()),
             truncated_tokens=int(lost.sum()),
             unknown=sum(int((side.tokens.flat == unknown).sum()) for side in sides),
-            places=_places(
-                layout,
-                sides,
-                side_tokens,
-                windows,
-                word_counts,
-            )
-            if self._by_token
-            else None,
+            places=token_places,
         )
 
 
@@ -265,18 +261,19 @@ class _Side:
         """
         if are_words and needs_space(tokenizer):
             space = 1
+            texts = [_with_spaces(words) for words in texts]
         else:
             space = 0
-        if space:
-            texts = [_with_spaces(words) for words in texts]
         tokens_by_text: list[list[_Token]] = []
-        for chunk in [texts] if are_words else chunks(texts):
+        text_chunks = [texts] if are_words else chunks(texts)
+        for chunk in text_chunks:
             encodings = tokenizer.encode_batch(
                 list(chunk), is_pretokenized=are_words, add_special_tokens=False
             )
-            for encoding in encodings:
-                columns = encoding.ids, encoding.offsets, encoding.word_ids
-                tokens_by_text.append(list(zip(*columns, strict=True)))
+            tokens_by_text.extend(
+                list(zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True))
+                for encoding in encodings
+            )
         if are_words and (unknown := unknown_id(tokenizer)) is not None:
             # A word of which the normalizer leaves nothing is an unknown token.
             for words, tokens in zip(texts, tokens_by_text, strict=True):
@@ -351,8 +348,8 @@ def _places(
     spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])
     return TokenPlaces(
         is_kept,
-        spans[source],
-        np.concatenate([*words, [-1]])[source],
-        word_counts,
-        source >= offsets[1],
+        spans=spans[source],
+        words=np.concatenate([*words, [-1]])[source],
+        word_counts=word_counts,
+        second=source >= offsets[1],
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from bertctl.arrays import Bools, Floats32, Ints, Ints32
+from bertctl.arrays import Bools, Floats32, Ints, Ints32, positions_of
 from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.errors import UsageError
 from bertctl.features.encoded_windows import EncodedWindows
@@ -307,9 +307,7 @@ class Encoder:
             np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes
         ]
         for batch in self._forward(encoded):
-            positions = np.concatenate(
-                [np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in batch.indices]
-            )
+            positions = positions_of(batch.indices, encoded.starts)
             for target, (layer, _) in zip(token_vectors, self.pairs, strict=True):
                 joined = join_states(layer, batch.states)
                 if batch.mask is None:
@@ -336,8 +334,8 @@ class Encoder:
                 vectors,
                 spans,
                 word_of,
-                int(per_row.sum()),
-                self.spec.words,
+                n_words=int(per_row.sum()),
+                how=self.spec.words,
             )
             row_of = np.repeat(np.arange(windows.rows), per_row)
             second = np.isin(np.arange(len(row_of)), word_of[second])

@@ -83,10 +83,10 @@ class ExportedEncoder:
         if len(windows.owner) != windows.rows:
             vectors = join_windows(
                 vectors,
-                windows.owner,
-                self._counted(windows),
-                self._how,
-                self.spec.windows,
+                owners=windows.owner,
+                counts=self._counted(windows),
+                how=self._how,
+                windows=self.spec.windows,
             )
         modules = self.spec.sentence_modules
         if self.spec.normalize or (modules is not None and modules.normalised):
@@ -155,7 +155,10 @@ def _cls_last(source: ExportFolder, engine: Engine) -> bool:
         UsageError: The tokenizer names no such token.
     """
     token = _cls_token(source)
-    number = engine.tokenizer.token_to_id(token) if token else None
+    if token:
+        number = engine.tokenizer.token_to_id(token)
+    else:
+        number = None
     slots = Layout.of(engine.tokenizer, pair=False).slots
     if number is not None and number in slots[0].ids:
         return False

@@ -361,15 +361,15 @@ def extract(
     if shard and job.sharing.paths:
         [path] = job.sharing.paths
         folder = path.with_suffix("")
-    # What another number of processes has begun is told apart by its settings.
-    # Names such as 1-of-3.json belong to shards.
-    states = (
-        state_file for state_file in job.folder.glob("[0-9]*.json") if state_file.stem.isdecimal()
-    )
     if shard:
         begun_in = [path]
+    elif workers.count > 1:
+        begun_in = [job.sidecar, path]
     else:
-        begun_in = [job.sidecar, *(states if workers.count == 1 else (path,))]
+        # Several processes may have begun; their settings tell these states apart. Names such as
+        # 1-of-3.json belong to shards.
+        states = (file for file in job.folder.glob("[0-9]*.json") if file.stem.isdecimal())
+        begun_in = [job.sidecar, *states]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     workers.wait()  # the first process deletes the state that the others have just read
     if left is not None and left.get("complete"):
@@ -392,11 +392,10 @@ def extract(
     try:
         with outliving(rows_saved):
             with hold(folder / ".lock"):
-                for stale in (
-                    (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ()
-                ):
-                    # The file describes the folder, which is made anew.
-                    stale.unlink(missing_ok=True)
+                if left is None and not shard:
+                    # These files describe the folder, which is made anew.
+                    job.sidecar.unlink(missing_ok=True)
+                    folder.with_suffix(".json").unlink(missing_ok=True)
                 with closing(VectorStore(folder, layout, begun)) as store:
                     _compute_all(
                         stream,
@@ -624,15 +623,16 @@ def _layout(encoder: TextEncoder, job: ExtractJob) -> VectorLayout:
         raise UsageError(message, remedy="Run it once for each size.")
     # Numbers with six decimals, whatever the type; needs the words' texts.
     is_text = job.output.suffix.lower() == ".jsonl"
+    token_names: tuple[str, ...] = ()
+    if is_text and spec.by_token:
+        token_names = tuple(tokens_by_id(encoder.engine.tokenizer))
     return VectorLayout(
         layers=tuple(layer.name for layer in spec.layers),
         size=encoder.sizes[0],
         dtype="float32" if is_text else job.dtype,
         by_token=spec.by_token,
         pooling=f"words-{spec.words}" if spec.words else spec.poolings[0],
-        token_names=tuple(tokens_by_id(encoder.engine.tokenizer))
-        if is_text and spec.by_token
-        else (),
+        token_names=token_names,
         keep_text=job.keep_text or is_text,
     )
 

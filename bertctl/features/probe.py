@@ -224,11 +224,10 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     if job.guess:
         listener.say(job.guess)
     n = len(job.encoder.pairs)
-    listener.say(
-        f"{n} combinations of layer and pooling from one forward pass"
-        if n > 1
-        else "one forward pass"
-    )
+    if n > 1:
+        listener.say(f"{n} combinations of layer and pooling from one forward pass")
+    else:
+        listener.say("one forward pass")
 
 
 def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> MetricsDocument:
@@ -391,16 +390,17 @@ def _keep(
     source = job.encoder.source
     spec = job.encoder.spec
     fitted = best.fitted
-    kind = job.settings.classifier
-    learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
     head = LinearHead(
-        best.layer.name,
-        best.pooling,
-        spec.special_tokens,
-        spec.normalize,
-        kind,
-        *learned,
-        spec.windows,
+        layer=best.layer.name,
+        pooling=best.pooling,
+        special_tokens=spec.special_tokens,
+        normalize=spec.normalize,
+        classifier=job.settings.classifier,
+        strength=fitted.strength,
+        weight=fitted.weight,
+        bias=fitted.bias,
+        mix=fitted.mix,
+        windows=spec.windows,
     )
     head.save(folder.path, source=source, head=job.task.head())
     return job.scored(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Floats32, Ints, numbers_of
+from bertctl.arrays import Array, Floats32, Ints, numbers_of, starts_of
 from bertctl.data.splits import hold_out, joined
 from bertctl.errors import UsageError
 from bertctl.features.encoder import Encoder
@@ -177,10 +177,10 @@ class ProbeTrainer:
         return TrainedProbe(
             layer,
             pooling,
-            score,
-            fitted,
-            metrics,
-            tuple(repeats),
+            cross_validation=score,
+            fitted=fitted,
+            metrics=metrics,
+            repeats=tuple(repeats),
         )
 
     def _fit(
@@ -263,8 +263,7 @@ class ProbeTrainer:
         read = self._rows
         if job.by_word:
             chosen, counts = np.unique(self._groups[rows], return_counts=True)
-            starts = np.concatenate([[0], np.cumsum(counts)])
-            features = replace(features, starts=starts)  # type: ignore[type-var]
+            features = replace(features, starts=starts_of(counts))  # type: ignore[type-var]
             read = read.select(chosen.tolist())
         answers = job.task.decode({"logits": logits}, features, read)
         texts = zip(chosen, answers, strict=True)

@@ -105,9 +105,10 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
-        # The hidden lock file stays: the caller holds it.
-        for old in folder.glob("[!.]*") if state is None else ():
-            old.unlink()
+        if state is None:
+            # The hidden lock file stays: the caller holds it.
+            for old in folder.glob("[!.]*"):
+                old.unlink()
         self._layout = layout
         self._rows = state["rows"] if state else 0
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)
@@ -128,10 +129,10 @@ class VectorStore:
             path = folder / "offsets.npy"
             self._offsets = AppendedOffsets(
                 path,
-                folder / "rows.jsonl",
-                self._rows,
-                n_bytes,
-                digest,
+                lines=folder / "rows.jsonl",
+                n_lines=self._rows,
+                n_bytes=n_bytes,
+                digest=digest,
             )
 
     def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:

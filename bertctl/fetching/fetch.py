@@ -165,9 +165,8 @@ def fetch(
     elif problems := check(place):
         raise all_of(problems, f"{len(problems)} things are not as they are locked")
     document = {"schema": 1, "folder": place.folder, "parts": place.parts}
-    if (
-        needs or not place.path.is_file() or read_json(place.path) != document
-    ):  # what stays may be read alone
+    # A lock that stays as it is may be read-only.
+    if needs or not place.path.is_file() or read_json(place.path) != document:
         write_json(place.path, document)
     return place
 
@@ -187,10 +186,10 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     locked = [
         Found(
             hub_files.repo_type,
-            hub_files.repo,
-            files,
-            at,
-            at,
+            name=hub_files.repo,
+            files=files,
+            asked=at,
+            revision=at,
             whole=True,
         )
         for hub_files, at, files in of_hub

@@ -226,15 +226,17 @@ def truncation_counts(features: Features) -> dict[str, int]:
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """
-    windowed = int((features.windows_of_rows() > 1).sum())
-    return {
+    counts = {
         "examples": len(features.tokens),
         "truncated": int((features.truncated_tokens > 0).sum()),
         "lost_tokens": int(features.truncated_tokens.sum()),
         "unknown_tokens": int(features.unknown.sum()),
         "tokens": int(features.tokens.sum()),
-        **({"windowed": windowed} if windowed else {}),
     }
+    windowed = int((features.windows_of_rows() > 1).sum())
+    if windowed:
+        counts["windowed"] = windowed
+    return counts
 
 
 def warn_of_truncation(
@@ -353,9 +355,11 @@ def metrics_document(
     metrics = {}
     for split, result in results.items():
         metrics[split] = {name: metric.as_json() for name, metric in result.metrics.items()}
-    return {
+    document = {
         "schema": SCHEMA,
         "metrics": metrics,
         "primary": {"split": selection, "name": primary},
-        **({"positive_label": positive} if positive else {}),
     }
+    if positive:
+        document["positive_label"] = positive
+    return document

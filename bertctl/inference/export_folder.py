@@ -127,15 +127,18 @@ class ExportFolder:
         """
         document = self.document
         measured = measured_once(
-            "exports",
-            ["difference"],
-            [document.digest],
-            threads,
-            lambda: {"difference": self._difference(session)},
+            kind="exports",
+            names=["difference"],
+            about=[document.digest],
+            threads=threads,
+            measure=lambda: {"difference": self._difference(session)},
             library=RUNTIMES[document.format],
         )
         difference = measured["difference"]
-        accepted = document.proof.folder_tolerance if accept_drift is None else accept_drift
+        if accept_drift is None:
+            accepted = document.proof.folder_tolerance
+        else:
+            accepted = accept_drift
         if difference <= accepted:
             return
         raise DeviceError(

@@ -210,15 +210,15 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
+    dataset = None
+    split_rows: list[SplitRow] = []
     if data.name:
         dataset = find_dataset(data.name, data.datasets_file)
-    else:
-        dataset = None
-    split_rows = [
-        row
-        for row in (dataset.splits if dataset else ())
-        if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
-    ]
+        split_rows = [
+            row
+            for row in dataset.splits
+            if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
+        ]
     if dataset is None or not split_rows:
         if data.name:
             message = f"the data set '{data.name}'"

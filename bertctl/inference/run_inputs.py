@@ -221,7 +221,8 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
     if not lost:
         return
     for index, label in enumerate(rows.columns["label"]):
-        for name in label if isinstance(label, list) else [label]:
+        names = label if isinstance(label, list) else [label]
+        for name in names:
             if label_name(name) in lost:
                 all_labels = sorted({*task.answers.labels, *lost})
                 raise DataError(

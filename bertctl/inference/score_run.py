@@ -128,7 +128,10 @@ def evaluate_file(
         labels=label_rules(run.recipe, can_name=False),
     )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
-    paths: Sequence[Path | MemoryFile] = path.paths if isinstance(path, FileList) else (path,)
+    if isinstance(path, FileList):
+        paths: Sequence[Path | MemoryFile] = path.paths
+    else:
+        paths = (path,)
     settings = reader.settled(run.file_settings, [*paths, *own_files])
     reading = reader.read(
         path,

@@ -123,7 +123,10 @@ def open_runs(
     for path in paths:
         run = open_run(path, options=options, listener=listener)
         _check_task(run)
-        name = path.name if folder_names.count(path.name) == 1 else str(path)
+        if folder_names.count(path.name) == 1:
+            name = path.name
+        else:
+            name = str(path)
         runs[name] = run
     return _with_common_text(runs)
 
@@ -185,7 +188,11 @@ class SeveralRows:
             self._refuse_one_reading(source, skipped)
         chunks = {
             number: unlabelled_rows(
-                self._runs[number], source, kind=kind, listener=listener, skipped=skipped
+                self._runs[number],
+                source,
+                kind=kind,
+                listener=listener,
+                skipped=skipped,
             )
             for number in readers
         }
@@ -351,24 +358,28 @@ def _computes_alike(
     run: NetworkRun, engine: Engine, other_run: NetworkRun, other_engine: Engine
 ) -> bool:
     """Returns whether two runs form the same batches and compute in the same way."""
-    settings, others = (
-        (
-            loaded.compute.device,
-            loaded.compute.precision,
-            loaded.compute.threads,
-            loaded.padding,
-            opened.recipe.evaluation.batch_size,
-        )
-        for opened, loaded in ((run, engine), (other_run, other_engine))
+    return _batch_settings(run, engine) == _batch_settings(other_run, other_engine)
+
+
+def _batch_settings(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
+    """Returns what decides how a run forms batches and computes them."""
+    return (
+        engine.compute.device,
+        engine.compute.precision,
+        engine.compute.threads,
+        engine.padding,
+        run.recipe.evaluation.batch_size,
     )
-    return settings == others
 
 
 def _encoding_key(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
     """Returns what decides how a run reads rows as tokens."""
     task = run.task
     long_text = getattr(task, "long", None)
-    kind = "texts" if long_text is not None else type(task).__name__
+    if long_text is not None:
+        kind = "texts"
+    else:
+        kind = type(task).__name__
     return (
         _reading_key(run),
         engine.tokenizer.to_str(),

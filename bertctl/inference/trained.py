@@ -16,7 +16,7 @@ from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.readers import READERS
-from bertctl.documents import loading, read_json
+from bertctl.documents import loading, read_json_if_there
 from bertctl.errors import HeadlessModelError, UnavailableError
 from bertctl.inference.engine import Engine
 from bertctl.inference.trained_run import TrainedRun, refuse_learned_fields
@@ -333,10 +333,7 @@ def _reading_of(
     Its tokenizer's settings say it, where they do.
     """
     file = source.folder / "tokenizer_config.json"
-    if file.exists():
-        settings = read_json(file)
-    else:
-        settings = {}
+    settings = read_json_if_there(file)
     limit = settings.get("model_max_length")
     longest = read_length(source.config)
     if isinstance(limit, int) and 4 <= limit < longest:  # a huge number stands for none

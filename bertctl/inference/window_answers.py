@@ -112,7 +112,7 @@ class WindowAnswers:
 
     def _of_probe(self, vectors: Floats32, owners: Ints, counts: Ints) -> Floats32:
         pooled = join_windows(
-            vectors, owners, counts, str(self.how.tokens_pooling), self.how.pooling
+            vectors, owners, counts, how=str(self.how.tokens_pooling), windows=self.how.pooling
         )
         if self.how.normalize:
             lengths = np.linalg.norm(pooled, axis=-1, keepdims=True)

@@ -200,7 +200,8 @@ def read_attention(
         UsageError: a layer or head that the model does not have; a family without attention.
     """
     chosen = numbers_in(layers, reader.layers, "layer")
-    if known := model_sizes(reader.source.config)["heads"]:
+    known = model_sizes(reader.source.config)["heads"]
+    if known:
         numbers_in(heads, known, "head")  # before the model is loaded
     [encoding], [cut] = reader.encode(TextChunk([text], None if pair is None else [pair]))
     [(_, read)] = reader.read([encoding])

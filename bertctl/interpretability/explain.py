@@ -137,11 +137,10 @@ class Explainer:
             if lines and not is_checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 is_checked = True
-            explanations = (
-                self._explained(network, lines, [rows.ids[target.row] for target in targets])
-                if lines
-                else ()
-            )
+            explanations: Any = ()
+            if lines:
+                row_ids = [rows.ids[target.row] for target in targets]
+                explanations = self._explained(network, lines, row_ids)
             of_rows = [
                 predictor.line(answered, i) | self._gold(rows, i) | {"targets": []}
                 for i in range(len(rows))
@@ -225,10 +224,13 @@ class Explainer:
             "precision": "fp32",
             "baseline": self.baseline[1],
         }
-        for name in (*self.asked.methods, "random") if self.faithful else ():
-            of_method = document.setdefault("faithfulness", {}).setdefault(
-                name, {"targets": len(self.faithful)}
-            )
+        if not self.faithful:
+            return document
+
+        document["faithfulness"] = {}
+        for name in (*self.asked.methods, "random"):
+            of_method: dict[str, Any] = {"targets": len(self.faithful)}
+            document["faithfulness"][name] = of_method
             for figure, sign in zip(FIGURES, (1, -1), strict=True):
                 values = np.array([scores[name][figure] for scores in self.faithful])
                 chance = np.array([scores["random"][figure] for scores in self.faithful])

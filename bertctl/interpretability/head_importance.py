@@ -73,11 +73,8 @@ def measure_importance(
         features,
         recipe=recipe,
     )
-    with (
-        tapped(engine.network)
-        if hasattr(engine.network, "set_attn_implementation")
-        else nullcontext(Tap()) as tap
-    ):
+    has_attention_to_set = hasattr(engine.network, "set_attn_implementation")
+    with tapped(engine.network) if has_attention_to_set else nullcontext(Tap()) as tap:
         intact = measure(listener=listener)
         in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
         if len(tap.scores) != layer_count(run.source.config) or in_parts:

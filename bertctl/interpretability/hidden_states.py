@@ -192,17 +192,11 @@ def layer_similarity(
                 "layers are compared on at least two texts",
                 remedy="Give a file with a text on each line.",
             )
-        shapes = [(number, len(encoder.sizes), encoder.sizes[0]) for encoder, _ in opened]
-        a, b = (
-            np.memmap(
-                file,
-                np.float32,
-                "r",
-                0,
-                shape,
-            )
-            for file, shape in zip((first_file, second_file), shapes, strict=True)
-        )
+        vectors = []
+        for (encoder, _), file in zip(opened, (first_file, second_file), strict=True):
+            shape = (number, len(encoder.sizes), encoder.sizes[0])
+            vectors.append(np.memmap(file, np.float32, mode="r", shape=shape))
+        a, b = vectors
         if number < min(a.shape[2], b.shape[2]):
             listener.warn(
                 f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a "

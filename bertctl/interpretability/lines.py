@@ -123,26 +123,21 @@ def read_lines(
         inputs = objective.batch(
             answered.features, np.array([target.window]), WindowRandom(0)
         ).inputs
-        names = ("attention_mask", "input_ids", "token_type_ids")
-        mask, ids, types = (inputs[name].flatten(0, -2)[target.line].numpy() for name in names)
-        is_token = mask.astype(np.bool_)
-        words, word = _words(target.parts, ids[is_token], engine.tokenizer)
+        line = {
+            name: inputs[name].flatten(0, -2)[target.line].numpy()
+            for name in ("attention_mask", "input_ids", "token_type_ids")
+        }
+        is_token = line["attention_mask"].astype(np.bool_)
+        ids = line["input_ids"][is_token]
+        words, word = _words(target.parts, ids, engine.tokenizer)
         if word is None or ("owners" in inputs and (inputs["owners"] == 0).sum() > 1):
             raise UsageError(
                 "a text is longer than this model reads at once, and the run reads more of it than "
-                "the beginning "
-                "(model.long_text)",
+                "the beginning (model.long_text)",
                 remedy="Explain answers to the beginnings of such texts: `long_text=head`.",
             )
-        lines.append(
-            Line(
-                ids[is_token],
-                types[is_token],
-                word,
-                target.places,
-                words,
-            )
-        )
+        types = line["token_type_ids"][is_token]
+        lines.append(Line(ids, types, word, target.places, words))
     return lines
 
 

@@ -312,9 +312,9 @@ def _room(subject: str, place: Path, needed_bytes: int) -> Need:
         )
         return Need(
             subject,
-            "refused",
-            space_note,
-            needed_bytes,
-            error,
+            state="refused",
+            found=space_note,
+            size=needed_bytes,
+            error=error,
         )
     return Need(subject, "here", space_note, needed_bytes)

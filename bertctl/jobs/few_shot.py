@@ -270,15 +270,14 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         folder,
         listener,
     )
-    first, *others = (
-        _contributions(job, lines) for lines in (results[job.selection].lines, *plain)
-    )
+    first = _contributions(job, results[job.selection].lines)
+    frozen_parts = [_contributions(job, lines) for lines in plain]
     values[0] = first.value
-    if len(values) > 1:
-        gap = None
+    if len(values) == 1:
+        gap = first.difference(frozen_parts[0])
     else:
-        gap = first.difference(others[0])
-    frozen_values = [contributions.value for contributions in others]
+        gap = None
+    frozen_values = [contributions.value for contributions in frozen_parts]
     scores = job.metrics(results) | {"few_shot": judged(job, values, frozen_values, gap)}
     metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)
@@ -330,12 +329,12 @@ class _TextEncoder:
         """Returns the logistic regression that these rows' vectors and labels give."""
         settings = ClassifierSettings(
             LOGISTIC,
-            False,
-            int(self.job.task.head()["num_labels"]),
-            False,
-            (),
-            0,
-            0,
+            multi_label=False,
+            n_outputs=int(self.job.task.head()["num_labels"]),
+            balanced=False,
+            strengths=(),
+            folds=0,
+            seed=0,
         )
         return fit(
             self.vectors(features), features.labels, self.job.recipe.few_shot.strength, settings
@@ -355,14 +354,15 @@ def _keep(
     """
     from bertctl.modeling.probe_network import with_head
 
-    function = (learned.strength, learned.weight, learned.bias)
     head = LinearHead(
-        "last",
-        "model",
-        True,
-        tuned.sentence_modules.normalised,
-        LOGISTIC,
-        *function,
+        layer="last",
+        pooling="model",
+        special_tokens=True,
+        normalize=tuned.sentence_modules.normalised,
+        classifier=LOGISTIC,
+        strength=learned.strength,
+        weight=learned.weight,
+        bias=learned.bias,
         windows=tuned.windows,
     )
     head.save(
@@ -420,13 +420,14 @@ def judged(
     means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
     rows = zip(range(first, first + len(ours)), ours, frozen, strict=True)
+    deviation = None
+    if len(ours) > 1:
+        deviation = {name: float(values.std(ddof=1)) for name, values in scores.items()}
     return {
         "rows": len(job.draws[0]),
         "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
         "mean": mean,
-        "deviation": {name: float(draw_scores.std(ddof=1)) for name, draw_scores in scores.items()}
-        if len(ours) > 1
-        else None,
+        "deviation": deviation,
         "difference": gap.as_json(),
         "verdict": verdict,
         "sentence": f"{verdict_text} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",

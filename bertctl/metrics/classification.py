@@ -93,13 +93,9 @@ def _of_cells(
     # all kinds, with those that are right or wrong in both.
     diagonal = np.arange(n_labels) * (n_labels + 1)
     beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
-    pairs = [
-        diagonal,
-        beside,
-        beside,
-        diagonal,
-        *((diagonal, diagonal, beside, beside) if n_labels == 2 else ()),
-    ]
+    pairs = [diagonal, beside, beside, diagonal]
+    if n_labels == 2:
+        pairs += [diagonal, diagonal, beside, beside]
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
     # Of many labels each one's row and column stand for the cells, which would be too many.
@@ -159,10 +155,10 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
             is_counted_RC = (uses_RC > 0) | ~is_used_C
             return _averaged(
                 average,
-                counts @ hits_MC,
-                uses_RC,
-                counts @ there_MC,
-                is_counted_RC,
+                hits_RC=counts @ hits_MC,
+                uses_RC=uses_RC,
+                gold_RC=counts @ there_MC,
+                is_counted_RC=is_counted_RC,
             )
 
         return statistic
@@ -209,10 +205,10 @@ def _f1(of: int | Average) -> OfMargins:
         if isinstance(of, str):
             return _averaged(
                 of,
-                hits_RC,
-                uses_RC,
-                gold_RC,
-                uses_RC > 0,
+                hits_RC=hits_RC,
+                uses_RC=uses_RC,
+                gold_RC=gold_RC,
+                is_counted_RC=uses_RC > 0,
             )
         return ratio(hits_RC[:, of], uses_RC[:, of], undefined=math.nan)
 

@@ -223,13 +223,16 @@ class Contributions:
             width = max(
                 len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0])
             )
-            width *= (
-                10 if self.kinds == "single" else 1
-            )  # ranks and sums of pairs take that much longer
+            # Ranks and sums of pairs take ten times as long.
+            width *= 10 if self.kinds == "single" else 1
             resamples = max(resamples, min(statistics.DRAWS, statistics.CHEAP // width))
         if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
-        low, high = self._interval(resamples, seed) if resamples else (None, None)
+        if resamples:
+            low, high = self._interval(resamples, seed)
+        else:
+            low = None
+            high = None
         n = len(self.rows)
         clusters = number_of(self.clusters)
         return MetricValue(
@@ -244,9 +247,8 @@ class Contributions:
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         units = number_of(self.clusters) or len(self.rows)
-        if (
-            self.family == "statistic" and units < 2
-        ):  # one sentence says nothing of how sentences differ
+        # One sentence doesn't show how sentences differ.
+        if self.family == "statistic" and units < 2:
             return None, None
         if self.proportion is not None:
             return self.proportion.interval(self.clusters)
@@ -360,10 +362,10 @@ def share(right: Sequence[bool] | Bools) -> Contributions:
     proportion = Proportion(rows[:, 0], np.ones(len(rows)))
     return Contributions(
         rows,
-        "share",
-        mean_statistic,
-        unseen,
-        possible,
+        family="share",
+        make=mean_statistic,
+        unseen=unseen,
+        possible=possible,
         proportion=proportion,
     )
 
@@ -371,11 +373,11 @@ def share(right: Sequence[bool] | Bools) -> Contributions:
 def mean(values: Floats) -> Contributions:
     """Returns the mean of (N,) values that are not negative, such as errors."""
     return Contributions(
-        values[:, None],
-        "mean",
-        mean_statistic,
-        np.empty((0, 1)),
-        np.empty((0, 2)),
+        rows=values[:, None],
+        family="mean",
+        make=mean_statistic,
+        unseen=np.empty((0, 1)),
+        possible=np.empty((0, 2)),
     )
 
 
@@ -386,11 +388,11 @@ def fraction(values: Floats) -> Contributions:
     unseen = np.array([[0.0], [1.0]])
     possible = np.array([[1.0, 0.0], [0.0, 1.0]])
     return Contributions(
-        values[:, None],
-        "fraction",
-        mean_statistic,
-        unseen,
-        possible,
+        rows=values[:, None],
+        family="fraction",
+        make=mean_statistic,
+        unseen=unseen,
+        possible=possible,
     )
 
 
@@ -410,12 +412,12 @@ def loss(sums: Floats, weights: Array) -> Contributions:
     if (weights == 1).all():
         return replace(mean(sums), higher_is_better=False)
     rows = np.stack([sums, weights.astype(np.float64)], axis=1)
-    nothing = np.empty((0, 2)), np.empty((0, 4))
     return Contributions(
         rows,
-        "ratio",
-        ratio_statistic,
-        *nothing,
+        family="ratio",
+        make=ratio_statistic,
+        unseen=np.empty((0, 2)),
+        possible=np.empty((0, 4)),
         higher_is_better=False,
     )
 

@@ -117,14 +117,14 @@ def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = Non
         method = "score interval, exchange of clusters"
         low, high = _hold_zero(score_interval(only_a / effect, only_b / effect, n / effect), p)
     return Difference(
-        (only_a - only_b) / n,
-        low,
-        high,
-        p,
-        n,
-        method,
-        only_a + only_b,
-        number_of(clusters),
+        value=(only_a - only_b) / n,
+        low=low,
+        high=high,
+        p=p,
+        n=n,
+        method=method,
+        changed=only_a + only_b,
+        clusters=number_of(clusters),
     )
 
 
@@ -231,9 +231,9 @@ def bootstrap_difference(
         high,
         p,
         n,
-        how + _exchange(clusters),
-        changed,
-        number_of(clusters),
+        method=how + _exchange(clusters),
+        changed=changed,
+        clusters=number_of(clusters),
     )
 
 
@@ -311,9 +311,9 @@ def mean_difference(
         high,
         p,
         n,
-        how,
-        changed,
-        number_of(clusters),
+        method=how,
+        changed=changed,
+        clusters=number_of(clusters),
     )
 
 
@@ -351,10 +351,10 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
         value,
         low,
         high,
-        math.erfc(z / math.sqrt(2)) if value else 1.0,
-        a.n,
-        "unpaired",
-        None,
+        p=math.erfc(z / math.sqrt(2)) if value else 1.0,
+        n=a.n,
+        method="unpaired",
+        changed=None,
     )
 
 
@@ -487,9 +487,8 @@ def _exchange_p(
     observed = float(distance(np.zeros((1, changed_J.size)))[0])
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
-        ways = (
-            gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
-        )  # as logarithms
+        # Logarithms of binomial coefficients: how many ways there are to exchange so many.
+        ways = gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
         chance = np.exp((ways - changed_J * math.log(2)).sum(axis=1))
         return min(
             1.0,

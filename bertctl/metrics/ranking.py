@@ -83,9 +83,8 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
                 wanted_R,
                 undefined=math.nan,
             )
-        others_RG = (
-            all_RG - hits_RG
-        )  # each is below the hits of higher groups, and half of those of its own
+        # Each of them is below the hits of higher groups, and below half of those of its own.
+        others_RG = all_RG - hits_RG
         pairs_R = wanted_R * others_RG.sum(axis=1)
         return ratio(
             (others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan

@@ -100,9 +100,8 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     return spans
 
 
-@lru_cache(
-    maxsize=2**16
-)  # several metrics ask for the same sentences, and again at each evaluation
+# Several metrics ask for the same sentences, and again at each evaluation.
+@lru_cache(maxsize=2**16)
 def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
     """Returns the entities of one sentence, which never overlap."""
     return frozenset(entities(tags))
@@ -257,10 +256,10 @@ def _of_sentences(
     statistic = partial(tagging_statistic, name)
     return Contributions(
         rows,
-        "statistic",
-        statistic,
-        kinds,
-        pairs,
+        family="statistic",
+        make=statistic,
+        unseen=kinds,
+        possible=pairs,
         proportion=_proportion(name, rows),
     )
 

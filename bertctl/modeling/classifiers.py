@@ -374,12 +374,12 @@ def _logistic_logits(
         )
         for part, weights in parts
     ]
-    for logits in np.concatenate(logits_by_part, axis=2):  # of two labels the second's odds only
-        yield (
-            np.hstack([np.zeros_like(logits), logits])
-            if settings.n_outputs == 2 > logits.shape[1]
-            else logits
-        )
+    for logits in np.concatenate(logits_by_part, axis=2):
+        if settings.n_outputs == 2 and logits.shape[1] == 1:
+            # One number for the second of two classes: the first one's is 0.
+            yield np.hstack([np.zeros_like(logits), logits])
+        else:
+            yield logits
 
 
 def fit(
@@ -410,10 +410,10 @@ def fit(
         fitted = [
             _decision(
                 scaled,
-                decision,
-                strength,
-                settings,
-                weights,
+                labels=decision,
+                strength=strength,
+                settings=settings,
+                row_weights=weights,
             )
             for decision, weights in zip(labels.T, of_labels, strict=True)
         ]
@@ -457,11 +457,11 @@ def fit_mix(
     scaler = Scaler.of(vectors)
     size = vectors.shape[1] // layers
     mix = _learn_mix(
-        scaler(vectors[few]),
-        labels[few],
-        strength,
-        settings,
-        layers,
+        vectors=scaler(vectors[few]),
+        labels=labels[few],
+        strength=strength,
+        settings=settings,
+        layers=layers,
     )
     mixed = np.zeros((len(vectors), size), dtype=np.float32)
     for number, share in enumerate(mix):

@@ -158,7 +158,8 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     """
     family = family_of(config)
     is_own = "auto_map" in config and family not in families_with(BARE)
-    if reason := _OWN_CODE if is_own else REFUSED.get(family):
+    reason = _OWN_CODE if is_own else REFUSED.get(family)
+    if reason:
         remedy = (
             "Give an encoder of text, such as BERT, RoBERTa or ModernBERT "
             f"(`{command('recipes ls', models=True)}`)."

@@ -89,7 +89,9 @@ class GraphNetwork(nn.Module):
 
 
 def _config_of(network: nn.Module) -> Any:
-    return network.encoder.config if isinstance(network, ProbeNetwork) else network.config
+    if isinstance(network, ProbeNetwork):
+        return network.encoder.config
+    return network.config
 
 
 def _encoder_of(network: Any) -> nn.Module | None:
@@ -99,7 +101,10 @@ def _encoder_of(network: Any) -> nn.Module | None:
 
 
 def _last_state(result: Any) -> Tensor:
-    state: Tensor = result[0] if isinstance(result, tuple) else result[LAST_STATE]
+    if isinstance(result, tuple):
+        state: Tensor = result[0]
+    else:
+        state = result[LAST_STATE]
     return state
 
 

@@ -233,5 +233,8 @@ def _fit_to_train(fitted: LinearFunction, labels: Array) -> LinearFunction:
         has_rows = np.bincount(labels, minlength=len(bias)) > 0
         weight[has_rows] -= weight[has_rows].mean(axis=0)
         bias[has_rows] -= bias[has_rows].mean()
-        bias[~has_rows] = bias[has_rows].min() - 1.0 if bias.any() else 0.0
+        if bias.any():
+            bias[~has_rows] = bias[has_rows].min() - 1.0
+        else:
+            bias[~has_rows] = 0.0
     return LinearFunction(fitted.strength, weight, bias)

@@ -50,10 +50,10 @@ def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
     """Returns the linear layer whose outputs are the answers, by name."""
-    *_, last = (
+    linear_layers = [
         (name, module) for name, module in head_modules(network) if isinstance(module, nn.Linear)
-    )
-    return last
+    ]
+    return linear_layers[-1]
 
 
 def keep_in_fp32(network: nn.Module) -> None:

@@ -56,7 +56,8 @@ def check_kept_layers(layers: Sequence[int], config: Mapping[str, Any], name: st
             "one is which changes with their number",
             remedy="Leave it out, or choose another model.",
         )
-    if (reason := _UNDIVIDED.get(family_of(config))) is not None:
+    reason = _UNDIVIDED.get(family_of(config))
+    if reason is not None:
         raise UsageError(
             f"model.keep_layers: '{name}' can't be cut: {reason}",
             remedy="Leave it out, or choose another model.",
@@ -68,7 +69,8 @@ def check_kept_layers(layers: Sequence[int], config: Mapping[str, Any], name: st
             f"model.keep_layers: '{name}' has {n_layers} layers and no layer {missing[0]}",
             remedy=f"Layers are counted from 1 at the bottom: 1 to {n_layers} fit.",
         )
-    if (reason := _FIRST_IS_OTHER.get(family_of(config))) is not None and layers[0] != 1:
+    reason = _FIRST_IS_OTHER.get(family_of(config))
+    if reason is not None and layers[0] != 1:
         raise UsageError(
             f"model.keep_layers: '{name}' can't begin with layer {layers[0]}: {reason}",
             remedy=f"Keep layer 1 as well: `model.keep_layers={[1, *layers]}`.",

@@ -243,9 +243,9 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
                 return Model(
                     network,
                     tokenizer,
-                    None,
-                    padding,
-                    segments,
+                    saved_tokenizer=None,
+                    padding=padding,
+                    has_segments=segments,
                     cls_id=roles["cls_token"],
                 )
     return load_model(source, auto_class, head=None)
@@ -392,7 +392,9 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
 
     In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
     """
-    names = ["input_ids", *(["token_type_ids"] if has_segments else []), "attention_mask"]
+    names = ["input_ids", "attention_mask"]
+    if has_segments:
+        names.insert(1, "token_type_ids")
     if set(saved_tokenizer.model_input_names) != set(names):
         saved_tokenizer.model_input_names = saved_tokenizer.init_kwargs["model_input_names"] = names
     if saved_tokenizer.truncation_side != "right":  # where texts are cut here

@@ -62,10 +62,10 @@ def cross_validated_logits(
             rotated,
             targets,
             fold_weights,
-            curve,
-            chosen,
-            exclusive,
-            on_step,
+            spectrum=curve,
+            strengths=chosen,
+            exclusive=exclusive,
+            on_step=on_step,
         )
         parts.append(logits[row_indices, fold_of_row])
     return np.concatenate(parts, axis=1).swapaxes(0, 1)

@@ -69,7 +69,10 @@ def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
 
 def word_logits(output: Any, positions: "Tensor") -> "Tensor":
     """Returns the (M, V) logits at the masked places."""
-    logits: Tensor = output.prediction_logits if "prediction_logits" in output else output.logits
+    if "prediction_logits" in output:
+        logits: Tensor = output.prediction_logits
+    else:
+        logits = output.logits
     flat = logits.flatten(0, 1)
     if logits.shape[0] == 1 and len(flat) == len(positions):
         return flat

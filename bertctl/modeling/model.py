@@ -134,7 +134,8 @@ class Model:
             state = merged_state(network, state)
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors", replaced=True):
-                if (sentences := sentence_head(self.network)) is not None:
+                sentences = sentence_head(self.network)
+                if sentences is not None:
                     aside.mkdir()
                     state = save_head(sentences, aside, state)
                 save_with_tables(

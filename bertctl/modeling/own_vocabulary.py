@@ -112,7 +112,8 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
     written = {path.name for path in source.folder.glob("*.json")}
     written |= {module.name for module in source.folder.glob("[0-9]_*/")}
     written |= {"tokenizer.json", "vocab.txt", "model.safetensors", "config.json"}
-    if others := sorted(names - written):
+    others = sorted(names - written)
+    if others:
         message = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
         raise UsageError(message, remedy="Choose another folder with `output=`.")
 

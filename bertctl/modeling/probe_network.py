@@ -86,17 +86,15 @@ class ProbeNetwork(nn.Module):
             parts = [
                 self.window_vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks
             ]
-            vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+            vector = torch.cat([vectors for vectors, _ in parts])
             if owners is not None:
-                window_vectors, owner_numbers, token_counts = (
-                    tensor.cpu().numpy() for tensor in (vector, owners, counts)
-                )
+                token_counts = torch.cat([counts for _, counts in parts])
                 joined = join_windows(
-                    window_vectors,
-                    owner_numbers,
-                    token_counts,
-                    self._head.pooling,
-                    self._head.windows,
+                    vectors=vector.cpu().numpy(),
+                    owners=owners.cpu().numpy(),
+                    counts=token_counts.cpu().numpy(),
+                    how=self._head.pooling,
+                    windows=self._head.windows,
                 )
                 vector = torch.from_numpy(joined).to(vector.device)
             return SimpleNamespace(logits=self.answers(vector))

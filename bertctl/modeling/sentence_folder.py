@@ -119,9 +119,8 @@ def read_modules(folder: Path) -> SentenceModules | None:
         return None
     with loading(path, kind=UnavailableError, remedy=REMEDY):
         parts = _read_parts(path)
-        (
-            folder / parts[1].path / "config.json"
-        ).stat()  # it must be there: who lacks it pools otherwise
+        # Raises without this file: transformers would pool in another way.
+        (folder / parts[1].path / "config.json").stat()
         settings = [_settings(folder / part.path / "config.json") for part in parts[1:]]
         for part, module_settings in zip(parts[1:], settings, strict=True):
             check_keys(module_settings, MODULE_KEYS[part.kind], folder / part.path / "config.json")

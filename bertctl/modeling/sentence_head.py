@@ -103,7 +103,8 @@ class SentenceHead(nn.Module):
         columns = torch.arange(self.size, device=vectors.device)
         logits_by_width = []
         for width in self.widths:
-            u, v = (vectors[:, k] * (columns < width) for k in (0, 1))
+            u = vectors[:, 0] * (columns < width)
+            v = vectors[:, 1] * (columns < width)
             logits_by_width.append(self.classifier(torch.cat([u, v, (u - v).abs()], dim=-1)))
         return torch.stack(logits_by_width, dim=1)
 

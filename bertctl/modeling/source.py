@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from bertctl.catalog.lock import file_sha256
 from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, locate_model
 from bertctl.config.recipe_sections import ModelSection, RuntimeSection
-from bertctl.documents import loading, read_json, read_text, refuse_far_ids
+from bertctl.documents import loading, read_json, read_json_if_there, read_text, refuse_far_ids
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.memory import require_memory
 from bertctl.modeling.families import (
@@ -303,7 +303,8 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:
                 message,
                 remedy="Save both again: save_pretrained of the model and of its tokenizer.",
             )
-    if (file := folder / "vocab.json").exists():
+    file = folder / "vocab.json"
+    if file.exists():
         refuse_far_ids(read_json(file).values(), file)
 
 
@@ -315,10 +316,7 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
     """
     files = {"tokenizer.json": tokenizer.get("added_tokens") or []}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / name).exists():
-            document = read_json(folder / name)
-        else:
-            document = {}
+        document = read_json_if_there(folder / name)
         files[name] = [*(document.get("added_tokens_decoder") or {}).values(), *document.values()]
     for name, tokens in files.items():
         for token in tokens:
@@ -388,11 +386,15 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
             origin = "model.lowercase is"
         else:
             origin = "its tokenizer's files say lower-casing is"
+        if cased:
+            kind = "cased"
+            fitting_value = "false"
+        else:
+            kind = "uncased"
+            fitting_value = "true"
         raise UsageError(
-            f"{origin} {str(lowercase).lower()}, but '{settings.name}' is "
-            f"{'cased' if cased else 'uncased'}: {because}",
-            remedy=f"Use `model.lowercase={'false' if cased else 'true'}`, or leave it out for "
-            "a model whose "
+            f"{origin} {str(lowercase).lower()}, but '{settings.name}' is {kind}: {because}",
+            remedy=f"Use `model.lowercase={fitting_value}`, or leave it out for a model whose "
             "tokenizer says it.",
         )
     return lowercase

@@ -123,10 +123,10 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
             tensors[name] = StoredTensor(
                 file,
                 name,
-                str(entry["dtype"]),
-                shape,
-                last - first,
-                place,
+                dtype=str(entry["dtype"]),
+                shape=shape,
+                bytes=last - first,
+                first=place,
             )
         n_bytes = file.stat().st_size
         expected_bytes = 8 + length + sum(tensor.bytes for tensor in tensors.values())

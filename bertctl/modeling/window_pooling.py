@@ -111,11 +111,9 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         *others, final = zip(
             *(torch.split(tensor, texts) for tensor in inputs.values()), strict=True
         )
-        run = (
-            functools.partial(checkpoint, vectors, use_reentrant=False)
-            if torch.is_grad_enabled()
-            else vectors
-        )
+        run = vectors
+        if torch.is_grad_enabled():
+            run = functools.partial(checkpoint, vectors, use_reentrant=False)
         last_inputs = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
         last_inputs.append(vectors(**dict(zip(inputs, final, strict=True))))
         return SequenceClassifierOutput(logits=pooling(torch.cat(last_inputs), owners, last))

@@ -137,7 +137,8 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
     parts += ["## Results", _results_table(run)]
-    if (beside := baselines_table(run.metrics)) is not None:
+    beside = baselines_table(run.metrics)
+    if beside is not None:
         parts.append(table_lines(beside).rstrip("\n"))
     parts += [escaped(sentence) for sentence in training_sentences(run.metrics)]
     if run.answered:
@@ -190,7 +191,8 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
             longer = "read in windows"
         else:
             longer = "cut"
-        if long := config.get("long_text"):
+        long = config.get("long_text")
+        if long:
             long_text_fields = ", ".join(f"{name} {value}" for name, value in long.items())
             longer = (
                 f"read by bertctl as config.json says ({long_text_fields}: `bertctl docs "

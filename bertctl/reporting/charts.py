@@ -184,10 +184,8 @@ def element(text: str, label: str) -> str:
     for drawn, variable in VARIABLES.items():
         body = body.replace(drawn, variable)
     body = re.sub(r"\n\s*", "\n", body)
-    return (
-        f'<svg class="chart" viewBox="{box.group(1) if box else ""}" role="img" '
-        f'aria-label="{escape(label)}">{body}'
-    )
+    view_box = box.group(1) if box else ""
+    return f'<svg class="chart" viewBox="{view_box}" role="img" aria-label="{escape(label)}">{body}'
 
 
 def _or_gap(value: float | None) -> float:

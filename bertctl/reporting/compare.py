@@ -83,10 +83,10 @@ def compare(
         "metrics": metrics,
         "differences": _differences(
             runs,
-            chosen,
-            common,
-            pairs,
-            notes,
+            split=chosen,
+            names=common,
+            pairs=pairs,
+            notes=notes,
         ),
         "changed_sides": [sides for sides in changed_sides if sides is not None],
         "recipe": _unequal([_recipe_facts(run) for run in runs]),
@@ -164,11 +164,9 @@ def _differences(
                 reason = (
                     f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
                 )
-                notes += (
-                    [reason]
-                    if not any(note.startswith(reason.partition(" (")[0]) for note in notes)
-                    else []
-                )
+                reason_without_figures = reason.partition(" (")[0]
+                if not any(note.startswith(reason_without_figures) for note in notes):
+                    notes.append(reason)
             if difference is not None:
                 if (difference.value > 0) == better:
                     way = "better"
@@ -183,7 +181,10 @@ def _differences(
                 differences.append(entry | {"verdict": way})
     for entry, p in zip(differences, holm([entry["p"] for entry in differences]), strict=True):
         entry["p_adjusted"] = p
-        entry["verdict"] = "undecided" if p >= _ALPHA else entry["verdict"]
+        if p >= _ALPHA:
+            entry["verdict"] = "undecided"
+        else:
+            entry["verdict"] = entry["verdict"]
     return differences
 
 

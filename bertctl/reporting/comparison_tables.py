@@ -55,7 +55,10 @@ def _metrics_table(comparison: Mapping[str, Any], names: Sequence[str]) -> TextT
     """Returns a row for each metric, with a column for each run."""
     rows = []
     for name, values in comparison["metrics"].items():
-        label = f"{name} *" if name == comparison["primary"] else name
+        if name == comparison["primary"]:
+            label = f"{name} *"
+        else:
+            label = name
         rows.append([label, *("" if value is None else _metric(value) for value in values)])
     return f"metrics of {comparison['split']}", ["metric", *names], rows
 

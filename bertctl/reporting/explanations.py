@@ -97,9 +97,8 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
             colour = "green"
         else:
             colour = "red"
-        words.append(
-            harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip()
-        )
+        weight = "bold " if abs(word.share) > 0.5 else ""
+        words.append(harmless(word.text), f"{weight}{colour}".strip())
     yield words
     yield Text(harmless(passage.note), style="dim")
 

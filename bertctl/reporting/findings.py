@@ -42,7 +42,10 @@ class Check:
     @property
     def place(self) -> str:
         """Returns `file:line`, the file alone, or nothing where there is none."""
-        return f"{self.file or ''}{'' if self.line is None else f':{self.line}'}"
+        file = self.file or ""
+        if self.line is None:
+            return file
+        return f"{file}:{self.line}"
 
 
 def worst_first(checks: Iterable[Check]) -> list[Check]:

@@ -290,11 +290,11 @@ def gate(
         notes.append(f"looked at the split '{chosen}', as the run has no 'validation'")
     return GateResult(
         ours,
-        theirs,
-        chosen,
-        policy,
-        judgements,
-        tuple(notes),
+        baseline=theirs,
+        split=chosen,
+        policy=policy,
+        judgements=judgements,
+        notes=tuple(notes),
     )
 
 
@@ -387,7 +387,8 @@ class _Judge:
             together = ""
         metric_text = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
         finding = f"{metric_text} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
-        allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
+        direction = "at least" if at_least else "at most"
+        allowed = f"{direction} {limit.limit:g}"
         if at_least:
             is_good = metric.value >= limit.limit
         else:
@@ -441,11 +442,11 @@ class _Judge:
             limit,
             verdict,
             metric,
-            None,
-            None,
-            (None, None),
-            None,
-            message,
+            change=None,
+            baseline=None,
+            corrected=(None, None),
+            detectable=None,
+            message=message,
         )
 
     def _above_constant(
@@ -540,7 +541,8 @@ class _Judge:
                 f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
                 f"p {change.p:.2g}{differing}{together})"
             )
-        allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
+        change_for_worse = "drop" if at_least else "rise"
+        allowed = f"a {change_for_worse} of at most {limit.limit:g}"
         if at_least:
             is_good = metric.value - baseline.value >= bound
         else:
@@ -615,13 +617,13 @@ class _Judge:
             differing = f", {change.changed} of {change.n} examples differ"
         interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
         message = _sentence(
-            f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against "
+            finding=f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against "
             f"{baseline:.4f} of {title}, "
             f"a change of {change.value:+.4f} ({interval})",
-            verdict,
-            policy,
-            (low, high),
-            f"better than {title}",
+            verdict=verdict,
+            policy=policy,
+            ends=(low, high),
+            allowed=f"better than {title}",
             is_good=change.value >= bound if at_least else change.value <= bound,
             bad_end_is_low=at_least,
             clusters=change.clusters,

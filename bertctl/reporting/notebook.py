@@ -29,7 +29,9 @@ def data_text(recipe: Recipe) -> str:
 def model_text(recipe: Recipe) -> str:
     """Returns what a run's model is called: its name, or that of its folder."""
     name = recipe.model.name
-    return Path(name).name if Path(name).is_absolute() else name
+    if Path(name).is_absolute():
+        return Path(name).name
+    return name
 
 
 def score_text(metrics: MetricsDocument) -> str:
@@ -53,7 +55,10 @@ def run_html(title: str, facts: Mapping[str, str], metrics: MetricsDocument | No
         metrics: Content of metrics.json; None without scores.
     """
     items = "<br>".join(f"{escape(name)}: {escape(value)}" for name, value in facts.items())
-    table = "" if metrics is None else table_html(results_table(metrics))
+    if metrics is None:
+        table = ""
+    else:
+        table = table_html(results_table(metrics))
     return f"<div><strong>{escape(title)}</strong><br>{items}{table}</div>"
 
 
@@ -77,7 +82,10 @@ def table_html(table: TableBlock) -> str:
             "".join(f"<td{style}>{text}</td>" for style, text in zip(aligned, texts, strict=True))
         )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
-    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    if table.caption:
+        caption = f"<caption>{escape(table.caption)}</caption>"
+    else:
+        caption = ""
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -124,16 +124,14 @@ def closing_tables(
         by_label: whether the predictions are counted too.
     """
     tables: list[Table | str] = [rich_table(results_table(metrics, dataset=dataset))]
-    for split in metrics.metrics if by_label else ():
+    if by_label:
         run = read_run(path)
-        lines = run.lines(split)
-        outcome = answer_type(str(run.task)).from_lines(lines).outcome(lines)
-        block = outcome_table(outcome, without="interval")
-        tables += (
-            ["", rich_table(block, title=f"{split}, {outcome.title.lower()}")]
-            if outcome.header
-            else []
-        )
+        for split in metrics.metrics:
+            lines = run.lines(split)
+            outcome = answer_type(str(run.task)).from_lines(lines).outcome(lines)
+            if outcome.header:
+                block = outcome_table(outcome, without="interval")
+                tables += ["", rich_table(block, title=f"{split}, {outcome.title.lower()}")]
     few_shot = metrics.few_shot
     if few_shot is not None:
         table = few_shot_table(few_shot, metrics.primary)
@@ -290,7 +288,10 @@ def _calibration_words(
         answers: What the answers mean.
     """
     probabilities, is_true = stated
-    share_name = "of labels that are there" if answers.multi_label else "right"
+    if answers.multi_label:
+        share_name = "of labels that are there"
+    else:
+        share_name = "right"
     mean = float(probabilities.mean())
     share = float(is_true.mean())
     low, high = wilson_interval(int(is_true.sum()), is_true.size)

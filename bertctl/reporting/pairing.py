@@ -79,13 +79,13 @@ class Pair:
         theirs = self._contributions(self.theirs, self.their_lines, name)
         if self.one_model:
             return Difference(
-                0.0,
-                0.0,
-                0.0,
-                1.0,
-                len(ours.rows),
-                "the same answers with the same losses",
-                0,
+                value=0.0,
+                low=0.0,
+                high=0.0,
+                p=1.0,
+                n=len(ours.rows),
+                method="the same answers with the same losses",
+                changed=0,
             )
         return ours.difference(theirs)
 

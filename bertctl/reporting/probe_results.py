@@ -87,7 +87,12 @@ def draw_probe(
         width = 6.0
         height = 1.5 + 0.3 * len(probe.table)
     write_charts(
-        partial(draw, probe=probe, metrics=metrics, title=title),
+        partial(
+            draw,
+            probe=probe,
+            metrics=metrics,
+            title=title,
+        ),
         paths,
         width=width,
         height=height,
@@ -96,7 +101,12 @@ def draw_probe(
 
 def layer_chart(probe: ProbeEntry, metrics: MetricsDocument) -> str:
     """Draws the same for a page."""
-    draw = partial(_draw_layers, probe=probe, metrics=metrics, title="")
+    draw = partial(
+        _draw_layers,
+        probe=probe,
+        metrics=metrics,
+        title="",
+    )
     return svg(
         "layers",
         "score by layer",

@@ -30,21 +30,23 @@ def diff_recipes(first_recipe: str, second_recipe: str) -> dict[str, Any]:
         UsageError: no recipe has this name, or something in one is wrong.
         UnavailableError: a file or a run is not there.
     """
-    (first, first_hashes), (second, second_hashes) = (
-        _read(name) for name in (first_recipe, second_recipe)
-    )
+    first, first_hashes = _read(first_recipe)
+    second, second_hashes = _read(second_recipe)
+    knows_content = bool(first_hashes and second_hashes)
     rows = [
         {
             "field": name,
             "values": [a, b],
-            "moves_numbers": _moves(name, (a, b), known=bool(first_hashes and second_hashes)),
+            "moves_numbers": _moves(name, (a, b), known=knows_content),
         }
         for name, a, b in differing(first, second, but=())
     ]
-    for name in first_hashes | second_hashes if first_hashes and second_hashes else ():
-        if first_hashes.get(name) != second_hashes.get(name):
-            values = [known.get(name, "none")[:8] for known in (first_hashes, second_hashes)]
-            rows.append({"field": f"content of {name}", "values": values, "moves_numbers": True})
+    if knows_content:
+        for name in first_hashes | second_hashes:
+            if first_hashes.get(name) != second_hashes.get(name):
+                values = [hashes.get(name, "none")[:8] for hashes in (first_hashes, second_hashes)]
+                field = f"content of {name}"
+                rows.append({"field": field, "values": values, "moves_numbers": True})
     moves = {row["moves_numbers"] for row in rows}
     if True in moves:
         moves_numbers = True

@@ -281,7 +281,8 @@ def _result(run: RunContents) -> Section:
             )
         )
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
-    if (beside := baselines_table(run.metrics)) is not None:
+    beside = baselines_table(run.metrics)
+    if beside is not None:
         blocks.append(beside)
     blocks += [Note(sentence) for sentence in training_sentences(run.metrics)]
     if run.decision is not None:
@@ -364,7 +365,8 @@ def _learning(run: RunContents) -> Section:
                 f"the mean of the weights of steps {', '.join(map(str, average.steps))} was kept"
             )
         blocks.append(Chart(drawn, f"{run.primary} on {selection}; {weights_text}."))
-    if samples := [line for line in history if line.get("samples")]:
+    samples = [line for line in history if line.get("samples")]
+    if samples:
         last = len(samples) - 1
         rows = []
         for i in sorted({round(k * last / (_SAMPLED - 1)) for k in range(_SAMPLED)}):

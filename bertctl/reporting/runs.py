@@ -299,11 +299,10 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns nested sections as dotted names: `training.epochs`."""
     fields: dict[str, Any] = {}
     for key, value in nested.items():
-        fields |= (
-            flat(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
+        if isinstance(value, Mapping):
+            fields |= flat(value, f"{prefix}{key}.")
+        else:
+            fields[f"{prefix}{key}"] = value
     return fields
 
 

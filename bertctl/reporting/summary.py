@@ -70,7 +70,10 @@ def selection_sentences(metrics: MetricsDocument) -> list[str]:
         chosen.setdefault(choice.split, []).append(choice_text(name, choice.of))
     sentences: list[str] = []
     for split, names in chosen.items():
-        effect = ", so its scores are slightly optimistic" if split in metrics.metrics else ""
+        if split in metrics.metrics:
+            effect = ", so its scores are slightly optimistic"
+        else:
+            effect = ""
         sentences.append(f"Chosen on {split}: {', '.join(names)}{effect}.")
     return sentences
 
@@ -128,10 +131,12 @@ def decision_sentences(metrics: MetricsDocument) -> list[str]:
         words[split] = " and ".join(parts) or "neither"
     if len(set(words.values())) < 2 and set(words) == set(metrics.metrics):
         return []
-    return [
-        f"{split} is scored with {'no threshold' if decision_text == 'neither' else decision_text}."
-        for split, decision_text in words.items()
-    ]
+    sentences = []
+    for split, decision_text in words.items():
+        if decision_text == "neither":
+            decision_text = "no threshold"
+        sentences.append(f"{split} is scored with {decision_text}.")
+    return sentences
 
 
 def choice_text(name: str, of: int) -> str:
@@ -171,7 +176,9 @@ def clusters_text(number: int | None) -> str:
     """
     if number is None:
         return ""
-    return f"{number:,}{' (few: rough)' if number < FEW else ''}"
+    if number < FEW:
+        return f"{number:,} (few: rough)"
+    return f"{number:,}"
 
 
 def interval(low: float | None, high: float | None) -> str:

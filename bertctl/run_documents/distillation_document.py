@@ -66,7 +66,10 @@ class DistillationDocument(Document):
     @property
     def sentence(self) -> str:
         """How much of the teacher the student keeps, for people."""
-        share = self.student.score / self.teacher.score if self.teacher.score else float("nan")
+        if self.teacher.score:
+            share = self.student.score / self.teacher.score
+        else:
+            share = float("nan")
         speed = self.student.rows_per_second / self.teacher.rows_per_second
         size = self.student.parameters / self.teacher.parameters
         return (

@@ -343,5 +343,10 @@ def digest_of(document: Mapping[str, Any]) -> str:
         document: Its content; a digest in it does not count.
     """
     content = {name: value for name, value in document.items() if name != "digest"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(
+        content,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
     return hashlib.sha256(text.encode()).hexdigest()

@@ -66,11 +66,11 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     with loading(path, kind=UsageError):
         return AccelerateConfig(
             kind,
-            int(document.get("num_processes") or 1),
-            int(document.get("num_machines") or 1),
-            int(document.get("machine_rank") or 0),
-            str(document.get("main_process_ip") or "127.0.0.1"),
-            int(document.get("main_process_port") or 29500),
+            processes=int(document.get("num_processes") or 1),
+            machines=int(document.get("num_machines") or 1),
+            machine=int(document.get("machine_rank") or 0),
+            address=str(document.get("main_process_ip") or "127.0.0.1"),
+            port=int(document.get("main_process_port") or 29500),
         )
 
 

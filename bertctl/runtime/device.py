@@ -57,9 +57,8 @@ def choose_compute(
     import torch
 
     reasons = reasons or {}
-    sharing = (
-        workers_here()
-    )  # an exchange, in which all of them take part whatever they were asked for
+    # All processes take part in this exchange, whatever device each was asked for.
+    sharing = workers_here()
     device, device_why = _choose_device(settings.device)
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
@@ -169,9 +168,8 @@ def _fastest_precision(device: str, threads: int) -> tuple[str, str]:
     import torch
 
     if device == "cuda":
-        if (
-            torch.cuda.get_device_capability()[0] >= 8
-        ):  # Ampere, the first with bf16 in its tensor cores
+        # Ampere is the first generation with bf16 in its tensor cores.
+        if torch.cuda.get_device_capability()[0] >= 8:
             return "bf16", "fast here"
         return "fp32", "this GPU has no fast bf16"
     if device == "mps":

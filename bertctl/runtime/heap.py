@@ -29,7 +29,6 @@ def keep_freed_memory() -> None:
         if any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds):
             return
         library = ctypes.CDLL(None)
-        if library.mallopt(_MMAP_THRESHOLD, 1 << 30) or library.mallopt(
-            _MMAP_THRESHOLD, 1 << 25
-        ):  # before 2.35
+        # glibc before 2.35 takes no more than 32 MiB.
+        if library.mallopt(_MMAP_THRESHOLD, 1 << 30) or library.mallopt(_MMAP_THRESHOLD, 1 << 25):
             library.mallopt(_TRIM_THRESHOLD, -1)

@@ -172,13 +172,13 @@ def workers() -> Workers:
     if not dist.is_initialized():
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if missing:
+            verb = "are" if len(missing) > 1 else "is"
             raise UsageError(
                 "RANK and WORLD_SIZE say that this is one of several processes, and "
-                f"{' and '.join(missing)} "
-                f"{'are' if len(missing) > 1 else 'is'} not set",
+                f"{' and '.join(missing)} {verb} not set",
                 remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port "
-                "of it, the same "
-                "in all processes; or start them with torchrun, or with `num_processes=`.",
+                "of it, the same in all processes; or start them with torchrun, or with "
+                "`num_processes=`.",
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
         local = int(
@@ -406,9 +406,8 @@ def launch(
         codes = Path(folder) / "codes"
         codes.mkdir()
         if stdin:
-            packed = (
-                cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"
-            )  # as `open_bytes` takes stdin
+            # gzip's first bytes: `open_bytes` unpacks such a stdin too.
+            packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"
             spooled = Path(folder) / ("stdin.txt.gz" if packed else "stdin.txt")
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
@@ -489,10 +488,10 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
             ]
     elif not on_cpu and (gpus := _gpu_count()):
         if count > gpus:
+            verb = "are" if gpus > 1 else "is"
             raise DeviceError(
-                f"`num_processes={count}`: there {'are' if gpus > 1 else 'is'} "
-                f"{number_of(gpus, 'GPU')}, "
-                "and each process needs one of its own",
+                f"`num_processes={count}`: there {verb} {number_of(gpus, 'GPU')}, and each process "
+                "needs one of its own",
                 remedy=f"Use `num_processes={gpus}`; `training.accumulation_steps=2` for "
                 "batches that do not fit.",
             )
@@ -519,9 +518,8 @@ def die_with_parent() -> None:
     """Makes a worker end when its launcher is killed (Linux)."""
     if is_worker() and _CODES in os.environ and sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
-        if (
-            os.getppid() == 1
-        ):  # torchrun has died already; it is never the first process, which takes orphans in
+        # Process 1 adopts orphans, and torchrun is never process 1: it has died already.
+        if os.getppid() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -27,11 +27,10 @@ def packages() -> list[dict[str, Any]]:
     """
     from packaging.requirements import Requirement
 
+    # A checkout that was never installed says nothing of itself.
     try:
         extras = ["", *(importlib.metadata.metadata("bertctl").get_all("Provides-Extra") or ())]
-    except (
-        importlib.metadata.PackageNotFoundError
-    ):  # a checkout that was never installed says nothing of itself
+    except importlib.metadata.PackageNotFoundError:
         return []
     installed = []
     for line in importlib.metadata.requires("bertctl") or ():

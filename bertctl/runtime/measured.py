@@ -89,9 +89,8 @@ def _kept(measured: Speeds, path: Path) -> Speeds:
     A file that can't be read is replaced.
     """
     mine = path.with_name(f"{path.stem}-{os.getpid()}.json")
-    with contextlib.suppress(
-        BertctlError, OSError
-    ):  # a cache that can't be written: each process measures
+    # If the cache can't be written, each process measures.
+    with contextlib.suppress(BertctlError, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(mine, dict(measured))
         try:

@@ -28,11 +28,11 @@ def measured_products(threads: int) -> Speeds:
         threads: that multiply.
     """
     return measured_once(
-        "products",
-        ("fp32", "bf16"),
-        (),
-        threads,
-        lambda: _measure(threads),
+        kind="products",
+        names=("fp32", "bf16"),
+        about=(),
+        threads=threads,
+        measure=lambda: _measure(threads),
     )
 
 

@@ -41,7 +41,10 @@ class Recall:
 
         It is None where these have no pair.
         """
-        value = self.n_found / self.n_pairs if self.n_pairs else None
+        if self.n_pairs:
+            value = self.n_found / self.n_pairs
+        else:
+            value = None
         return {"value": value, "pairs": self.n_pairs, "texts": self.n_texts}
 
 

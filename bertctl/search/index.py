@@ -470,11 +470,10 @@ def identified(
             )
             raise DataError(message, remedy="Name the column with their ids: `id_column=NAME`.")
         for rows in parts:
-            yield (
-                replace(rows, ids=[str(n_before + int(number)) for number in rows.ids])
-                if n_before
-                else rows
-            )
+            if n_before:
+                yield replace(rows, ids=[str(n_before + int(number)) for number in rows.ids])
+            else:
+                yield rows
         return
 
     if own_ids:
@@ -489,10 +488,8 @@ def identified(
             known[row_id] = None
         yield rows
     if repeated:
-        message = (
-            f"{count(len(repeated), 'text')} of {rows.source} "
-            f"{'has' if len(repeated) == 1 else 'have'} an id that"
-        )
+        verb = "has" if len(repeated) == 1 else "have"
+        message = f"{count(len(repeated), 'text')} of {rows.source} {verb} an id that"
         if index is not None:
             place = "there or in the index"
         else:
@@ -554,7 +551,10 @@ def make_index(
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
-    previous: dict[str, Any] = before.document.as_json() if before else {"corpus": _NOTHING}
+    if before:
+        previous: dict[str, Any] = before.document.as_json()
+    else:
+        previous = {"corpus": _NOTHING}
     begun = previous["corpus"]
     read = _NOTHING | {"source": source}
     digest = hashlib.sha256()

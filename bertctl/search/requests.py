@@ -159,10 +159,10 @@ def index_texts(
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
             return make_index(
                 output,
-                input_name(corpus),
-                rows,
-                model,
-                kind,
+                source=input_name(corpus),
+                parts=rows,
+                model=model,
+                dtype=kind,
                 before=before,
                 listener=listener,
                 remembered=texts.remembered,

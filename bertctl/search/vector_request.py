@@ -274,11 +274,10 @@ class VectorRequest:
         )
         length = self.fields.get("model.max_length", made_by.get("max_length"))
         long = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
-        if unknown := sorted(long.keys() - {*LONG_TEXT_FIELDS}):
-            message = (
-                f"{index.folder if index else ''}/index.json is damaged: long_text has the key "
-                f"'{unknown[0]}'"
-            )
+        unknown = sorted(long.keys() - {*LONG_TEXT_FIELDS})
+        if unknown:
+            folder = index.folder if index else ""
+            message = f"{folder}/index.json is damaged: long_text has the key '{unknown[0]}'"
             again = command("index CORPUS", output="INDEX", overwrite=True)
             raise DataError(message, remedy=f"Make the index again: {again}.")
         fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}

@@ -158,7 +158,10 @@ def _times(setting_scores: Sequence[SettingScores], cells: Sequence[CellResult])
     settings: dict[str, float | None] = {}
     for setting in setting_scores:
         seconds = setting.seconds
-        settings[str(setting.index)] = None if seconds is None else round(seconds, 3)
+        if seconds is None:
+            settings[str(setting.index)] = None
+        else:
+            settings[str(setting.index)] = round(seconds, 3)
     return SweepTimes(
         seconds=round(sum(cell.seconds for cell in cells), 3),
         settings=settings,
@@ -296,11 +299,9 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison |
     """Returns the comparison of the first two settings, or why they are not compared."""
     scored = [setting for setting in order if setting.mean is not None]
     if len(scored) < 2:
-        return _not_compared(
-            "there is one setting only"
-            if len(order) < 2
-            else "fewer than two settings have a score"
-        )
+        if len(order) < 2:
+            return _not_compared("there is one setting only")
+        return _not_compared("fewer than two settings have a score")
     first, second = scored[:2]
     try:
         comparison = compare_settings(plan, first, second)
@@ -358,10 +359,8 @@ def _verdict(plan: SweepPlan, comparison: SettingComparison, names: Sequence[str
     sentence += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
     if comparison.left_out:
         away = count(len(comparison.left_out), "score")
-        sentence += (
-            f"; {away} without predictions in both settings "
-            f"{'is' if len(comparison.left_out) == 1 else 'are'} left out"
-        )
+        verb = "is" if len(comparison.left_out) == 1 else "are"
+        sentence += f"; {away} without predictions in both settings {verb} left out"
     return sentence
 
 
@@ -378,7 +377,14 @@ def _test(
         for split, by_name in run.read_metrics().metrics.items():
             if split.startswith("test") and name in by_name:
                 metric = by_name[name].as_json()
-                scores.append(TestScore(run=run.path.name, split=split, metric=name, **metric))
+                scores.append(
+                    TestScore(
+                        run=run.path.name,
+                        split=split,
+                        metric=name,
+                        **metric,
+                    )
+                )
     return scores
 
 

@@ -68,7 +68,7 @@ class Engine(Protocol):
     def result(self, job: Any) -> dict[str, Any]:
         """Waits for a job, and returns its reply as a dictionary.
 
-        It raises what the library has for a lost one.
+        For a lost job it raises the library's error.
         """
 
     def cancel(self, job: Any) -> None:
@@ -152,11 +152,7 @@ class Jobs:
             self._engine = RayCluster(cpus, gpus)
         else:
             self._engine = SlurmCluster(
-                settings.folder / "jobs",
-                settings.recipes.keys(),
-                cpus,
-                gpus,
-                listener,
+                settings.folder / "jobs", settings.recipes.keys(), cpus, gpus, listener
             )
 
     @property
@@ -175,7 +171,8 @@ class Jobs:
             run = carried(self._run)
             try:
                 for future in as_completed([threads.submit(run, cell) for cell in cells]):
-                    if (reply := future.result()) is not None:
+                    reply = future.result()
+                    if reply is not None:
                         on_reply(reply)
             finally:
                 self._engine.leave()
@@ -257,7 +254,10 @@ class Jobs:
                 except NoAnswerError as error:
                     problem = f"the cluster does not answer, and is asked again: {error}"
                 except RefusedJobError as error:
-                    n_refusals_alone = 0 if self._running else n_refusals_alone + 1
+                    if self._running:
+                        n_refusals_alone = 0
+                    else:
+                        n_refusals_alone = n_refusals_alone + 1
                     most = _MOST_REFUSALS if self._n_ended else 0
                     if n_refusals_alone > most:
                         self._is_refused = True

@@ -190,9 +190,10 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
             if nested and key not in sections():
                 problems.append(f"{file.shown}:{document.lines[key,]}: {unknown_key(key)}")
                 continue
-            for dotted, values in (
-                ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]
-            ):
+            fields = {key: value}
+            if nested:
+                fields = {f"{key}.{name}": values for name, values in value.items()}
+            for dotted, values in fields.items():
                 file_pairs.append((dotted, values if isinstance(values, list) else [values]))
         pairs = [pair for pair in pairs if pair[0] not in dict(file_pairs)] + file_pairs
     return pairs, problems

@@ -114,18 +114,18 @@ def climb(
             promoted = promote(
                 plan,
                 index,
-                values,
-                lost,
-                len(runs),
-                spent,
+                scores=values,
+                lost=lost,
+                n_runs=len(runs),
+                spent=spent,
             )
         rungs.append(
             Rung(
-                index + 1,
-                runs,
-                tuple(waiting),
-                values,
-                promoted,
+                number=index + 1,
+                runs=runs,
+                waiting=tuple(waiting),
+                scores=values,
+                promoted=promoted,
             )
         )
         if waiting:

@@ -167,7 +167,10 @@ def find_plan(folder: Path) -> SweepPlan | None:
     """
     if (folder / PLAN).exists():
         return read_plan(folder)
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if folder.is_dir():
+        names = {path.name for path in folder.iterdir()}
+    else:
+        names = set()
     if any(not name.startswith(".") and name != ROWS_FOLDER for name in names):
         raise UsageError(
             f"the folder {folder} is not empty and holds no sweep",

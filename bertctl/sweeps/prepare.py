@@ -320,7 +320,10 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     Raises:
         RecipeError: a UsageError with everything that does not go together in one of the settings.
     """
-    folds: Sequence[int | None] = range(1, request.folds + 1) if request.folds else (None,)
+    if request.folds:
+        folds: Sequence[int | None] = range(1, request.folds + 1)
+    else:
+        folds = (None,)
     cells: list[SweepCell] = []
     problems: list[str] = []
     settings = request.settings or []
@@ -345,10 +348,10 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
             cells.append(
                 SweepCell(
                     i,
-                    j,
-                    fold,
-                    recipe,
-                    encoding_key(recipe),
+                    seed=j,
+                    fold=fold,
+                    recipe=recipe,
+                    key=encoding_key(recipe),
                 )
             )
             if "training.epochs" in setting and (steps := recipe.training.max_steps):
@@ -502,7 +505,12 @@ def _with_name(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) 
         "runtime", precision=encoded.source.compute(recipe.runtime).precision
     )
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
-    return replace(cell, recipe=recipe, key=encoding_key(recipe), name=digest[:NAME_LENGTH])
+    return replace(
+        cell,
+        recipe=recipe,
+        key=encoding_key(recipe),
+        name=digest[:NAME_LENGTH],
+    )
 
 
 def _refuse_twins(cells: Sequence[SweepCell]) -> None:

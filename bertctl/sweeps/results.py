@@ -303,20 +303,20 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
         return Score(
             first.setting,
             first.seed,
-            (first,),
-            worst,
-            first.value,
-            "run",
+            cells=(first,),
+            state=worst,
+            value=first.value,
+            how="run",
         )
     values = [cell.value for cell in cells if cell.value is not None]
     if len(values) < len(cells):
         return Score(
             first.setting,
             first.seed,
-            tuple(cells),
-            worst,
-            None,
-            "mean of folds",
+            cells=tuple(cells),
+            state=worst,
+            value=None,
+            how="mean of folds",
         )
     if worst == "diverged":
         pooled = None
@@ -330,10 +330,10 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
     return Score(
         first.setting,
         first.seed,
-        tuple(cells),
-        worst,
-        value,
-        how,
+        cells=tuple(cells),
+        state=worst,
+        value=value,
+        how=how,
     )
 
 

@@ -421,7 +421,8 @@ class SweepRunner:
     def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
         result = read_cell(self._folder, self._plan, cell)
         if reply.state == "failed":
-            return f"{'diverged' if result.state == 'diverged' else 'failed'}: {reply.message}"
+            outcome = "diverged" if result.state == "diverged" else "failed"
+            return f"{outcome}: {reply.message}"
         if result.value is None:
             value = "no score"
         else:

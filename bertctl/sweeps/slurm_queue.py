@@ -275,10 +275,7 @@ def seconds_before_limit(time_limit: str) -> int:
 
 
 def _seconds_of_limit(time_limit: str) -> int | None:
-    """Returns the seconds of a time limit.
-
-    It is None where it is none that Slurm takes, or without an end.
-    """
+    """Returns the seconds of a time limit, or None if Slurm doesn't take it or it has no end."""
     match = _TIME_LIMIT.fullmatch(time_limit.strip())
     if match is None:
         return None

@@ -133,8 +133,9 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
         die_when_parent_does(signal.SIGKILL)
     if os.getppid() != settings.parent:
         os._exit(ExitCode.TERMINATED)
-    for number in settings.locks if forked else ():
-        os.close(number)
+    if forked:
+        for descriptor in settings.locks:
+            os.close(descriptor)
     session = current()
     if settings.command:
         session.command = settings.command
@@ -246,7 +247,10 @@ def _train(
         pause_at=pause_at,
     )
     pause = SECONDS_BETWEEN_CHECKPOINTS
-    model_file: ModelFile = "never" if settings.keep == "none" else "at the end"
+    if settings.keep == "none":
+        model_file: ModelFile = "never"
+    else:
+        model_file = "at the end"
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
     try:
         result = start(

@@ -81,7 +81,11 @@ class Outcome:
             right = sum(hit for _, hit in occurrences[name])
             n_gold = len(occurrences[name])
             n_answered = answers[name]
-            recall, within = _recall(occurrences[name]) if n_gold else (None, None)
+            if n_gold:
+                recall, within = _recall(occurrences[name])
+            else:
+                recall = None
+                within = None
             if n_gold + n_answered:
                 f1 = 2 * right / (n_gold + n_answered)
             else:

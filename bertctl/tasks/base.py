@@ -373,10 +373,10 @@ class Task(ABC):
         return [
             Target(
                 i,
-                i,
-                ((number,),),
-                {},
-                parts[i],
+                window=i,
+                places=((number,),),
+                named={},
+                parts=parts[i],
             )
             for i, number in enumerate(largest)
         ]

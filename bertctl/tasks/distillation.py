@@ -321,5 +321,7 @@ def _divergences(outputs: Tensor, answers: Tensor, temperature: float) -> Tensor
 def _has_label(labels: Tensor) -> Tensor:
     """Returns (B,) whether a row has a label, of classes, 0/1 rows or scores."""
     if labels.is_floating_point():
-        return ~labels.flatten(1).isnan().any(dim=1) if labels.dim() > 1 else ~labels.isnan()
+        if labels.dim() > 1:
+            return ~labels.flatten(1).isnan().any(dim=1)
+        return ~labels.isnan()
     return labels != IGNORED

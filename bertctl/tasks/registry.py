@@ -123,10 +123,10 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
             message = "needs two labels, one of them positive"
         else:
             message = "is not one number here"
-        return (
-            f"'{name}' {message}",
-            f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}.",
-        )
+        choices = ", ".join(several[:12])
+        if several[12:]:
+            choices += ", ..."
+        return f"'{name}' {message}", f"Choose from {choices}."
     message = unknown("metric", name, known)
     alternative = other_metric(name)
     if alternative in known:

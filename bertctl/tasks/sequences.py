@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Array, Ints
+from bertctl.arrays import Array, Ints, positions_of
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -259,7 +259,7 @@ def padded_text_arrays(encoded: EncodedTexts, indices: Ints, padding: Padding) -
         indices: (B,) which of them.
         padding: what fills up the shorter ones.
     """
-    flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
+    flat = positions_of(indices, encoded.starts)
     return padded_arrays(
         encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding
     )

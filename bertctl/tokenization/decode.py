@@ -42,11 +42,13 @@ class Decoder:
         try:
             if line.lstrip().startswith(("{", "[")):
                 document = json.loads(line)
-                values = [
-                    int(i) for i in (document["ids"] if isinstance(document, dict) else document)
-                ]
+                if isinstance(document, dict):
+                    ids = document["ids"]
+                else:
+                    ids = document
             else:
-                values = [int(i) for i in line.replace(",", " ").split()]
+                ids = line.replace(",", " ").split()
+            values = [int(i) for i in ids]
         except (ValueError, KeyError, TypeError) as error:
             remedy = (
                 'Give ids with spaces between ("101 2293 102"), or what `format=ids` or jsonl '

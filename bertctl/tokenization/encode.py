@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from bertctl.arrays import Bools, Bytes, Ints, Ints32, in_a_file
+from bertctl.arrays import Bools, Bytes, Ints, Ints32, in_a_file, starts_of
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization import reference
@@ -131,11 +131,10 @@ class EncodedTexts:
         cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]
     ) -> Self:
         """Returns texts that were encoded one by one."""
-        lengths = np.array([len(text_ids) for text_ids in ids], dtype=np.int64)
         return cls(
             ids=np.concatenate([np.zeros(0, dtype=np.int32), *ids]),
             type_ids=np.concatenate([np.zeros(0, dtype=np.uint8), *type_ids]),
-            starts=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)]),
+            starts=starts_of([len(text_ids) for text_ids in ids]),
             full_lengths=np.array(full, dtype=np.int64),
             unknown=np.array(unknown, dtype=np.int64),
         )
@@ -276,9 +275,8 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
-        if pairs is not None and len(pairs) != len(
-            texts
-        ):  # of whoever calls this, not of the tokenizer
+        # The caller's fault, so it is no error of the tokenizer as those in `_encode` are.
+        if pairs is not None and len(pairs) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
         return self._encode(texts, pairs)
 
@@ -288,9 +286,8 @@ class TextEncoder:
             self._decide(texts, pairs or ())
         if self.route is None:
             return self._encode_by_reference(texts, pairs)
-        sequences = [
-            self._flat(self.route, part) for part in ([texts] if pairs is None else [texts, pairs])
-        ]
+        sides = [texts] if pairs is None else [texts, pairs]
+        sequences = [self._flat(self.route, side) for side in sides]
         layout = Layout.of(
             self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens
         )

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Bytes, Ints, Ints32
+from bertctl.arrays import Bytes, Ints, Ints32, starts_of
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization.reference import OTHER_TOKENIZER
@@ -40,8 +40,8 @@ class Ragged:
 
     def count(self, value: int) -> Ints:
         """Returns (N,) how often `value` stands in each row."""
-        running = np.concatenate([[0], np.cumsum(self.flat == value)])
-        counts: Ints = running[self.starts + self.lengths] - running[self.starts]
+        count_before = starts_of(self.flat == value)
+        counts: Ints = count_before[self.starts + self.lengths] - count_before[self.starts]
         return counts
 
     def followed_by(self, others: "Ragged") -> "Ragged":
@@ -113,7 +113,7 @@ class Layout:
             (T,) ids, (T,) type ids, (N + 1,) starts.
         """
         lengths = self.special + sum(sequence.lengths for sequence in sequences)
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+        starts = starts_of(lengths)
         ids = np.empty(starts[-1], dtype=np.int32)
         type_ids = np.zeros(starts[-1], dtype=np.uint8)
         at = starts[:-1].copy()

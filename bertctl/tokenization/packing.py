@@ -25,7 +25,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bertctl.appended import AppendedArray, open_array
-from bertctl.arrays import Array, Bytes, Ints
+from bertctl.arrays import Array, Bytes, Ints, starts_of
 from bertctl.documents import loading
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spaces, tokens_by_id
@@ -140,9 +140,9 @@ def open_packed(folder: Path) -> PackedText:
         return PackedText(
             ids,
             begins,
-            starts,
-            _places(documents, len(starts) - 1),
-            np.asarray(corpora),
+            sentences=starts,
+            documents=_places(documents, len(starts) - 1),
+            corpora=np.asarray(corpora),
         )
 
 
@@ -177,16 +177,18 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
     documents = [_cut(document) for document in documents]
     texts = list(chain.from_iterable(documents))
     parts = [starts.encode(some) for some in (*chunks(texts), [])]
-    ids, lengths, begins = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    ids = np.concatenate([part_ids for part_ids, _, _ in parts])
+    lengths = np.concatenate([part_lengths for _, part_lengths, _ in parts])
+    begins = np.concatenate([part_begins for _, _, part_begins in parts])
     owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
-    sentences = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
-    places = np.searchsorted(owners, np.arange(len(documents) + 1))
+    sentences = starts_of(lengths[lengths > 0])
+    first_sentences = np.searchsorted(owners, np.arange(len(documents) + 1))
     return PackedText(
         ids,
-        np.packbits(begins, bitorder="little"),
-        sentences,
-        places,
-        np.array([0, len(documents)]),
+        begins=np.packbits(begins, bitorder="little"),
+        sentences=sentences,
+        documents=first_sentences,
+        corpora=np.array([0, len(documents)]),
     )
 
 

@@ -68,9 +68,8 @@ class SlidingWindows:
         border = np.searchsorted(
             ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right"
         )
-        gains = (longer == 0) | (
-            self.last[before + 1] - end > longer
-        )  # else the later window is too short to win
+        # Otherwise the later window is too short to win.
+        gains = (longer == 0) | (self.last[before + 1] - end > longer)
         border = np.where(gains, np.clip(border, begin, end), end)
         last[before] = border
         first[before + 1] = border

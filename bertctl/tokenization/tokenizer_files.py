@@ -25,7 +25,7 @@ from tokenizers import (
 from bertctl.catalog.hub_files import cache_folder
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import expanded_path
-from bertctl.documents import loading, read_json, read_text, refuse_far_ids
+from bertctl.documents import loading, read_json, read_json_if_there, read_text, refuse_far_ids
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.reference import load_tokenizer
@@ -98,10 +98,8 @@ def open_tokenizer(
     stored = (document.get("normalizer") or {}).get("lowercase")
     opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored), is_bert)
     if lowercase is not None and stored is not None and stored != lowercase:
-        message = (
-            f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the "
-            "opposite"
-        )
+        state = "on" if stored else "off"
+        message = f"{file} says lower-casing {state}, and the command line says the opposite"
         raise UsageError(
             message,
             remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a bare "
@@ -129,29 +127,22 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     decoder = tokenizer.get_added_tokens_decoder()
     added = {token.content: number for number, token in decoder.items()}
     roles: dict[str, str] = {}
-    older = (
-        folder / "added_tokens.json"
-    )  # which transformers reads where the others tell of no added tokens
+    # transformers reads it if the other files have no added tokens.
+    older = folder / "added_tokens.json"
     if older.exists() and not read_json(older).items() <= added.items():
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
-        if file.exists():
-            tokenizer_config = read_json(file)
-        else:
-            tokenizer_config = {}
+        tokenizer_config = read_json_if_there(file)
         numbered = {
             int(number): _added(token)
             for number, token in (tokenizer_config.get("added_tokens_decoder") or {}).items()
         }
-        lists = [
-            tokenizer_config.get(name) or ()
-            for name in ("additional_special_tokens", "extra_special_tokens")
-        ]
-        more = {
-            _content(token)
-            for many in lists
-            for token in (many.values() if isinstance(many, dict) else many)
-        }
+        more: set[str] = set()
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = tokenizer_config.get(name) or ()
+            if isinstance(tokens, dict):
+                tokens = tokens.values()
+            more.update(map(_content, tokens))
         config_tokens = {
             role: _content(tokenizer_config[role])
             for role in _ROLES
@@ -175,15 +166,18 @@ def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
     """
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
-        config, roles, older = (_read_config(folder / name) for name in files)
+        config = _read_config(folder / "tokenizer_config.json")
+        roles = _read_config(folder / "special_tokens_map.json")
+        older = _read_config(folder / "added_tokens.json")
         decoder = config.get("added_tokens_decoder") or {}
         added_tokens = {int(number): _added(token) for number, token in decoder.items()}
         lists = (part.get("additional_special_tokens") or () for part in (config, roles))
         special = set(map(_content, chain.from_iterable(lists)))
-        for text, number in () if added_tokens else older.items():
-            added_tokens[int(number)] = AddedToken(
-                text, normalized=text not in special, special=text in special
-            )
+        if not added_tokens:
+            for text, number in older.items():
+                added_tokens[int(number)] = AddedToken(
+                    text, normalized=text not in special, special=text in special
+                )
         known = tokenizer.get_vocab()
         tokenizer.add_tokens(
             [
@@ -259,11 +253,11 @@ def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
         tokenizer: as a tokenizer.json has it.
         config: the tokenizer_config.json beside it.
     """
-    ids = {
-        token: number
-        for token in SPECIAL_TOKENS
-        if (number := tokenizer.token_to_id(token)) is not None
-    }
+    ids: dict[str, int] = {}
+    for token in SPECIAL_TOKENS:
+        number = tokenizer.token_to_id(token)
+        if number is not None:
+            ids[token] = number
     parts = [json.loads(either.to_str()) for either in (tokenizer, bert_pipeline(ids, config))]
     for part in parts:
         del part["model"]["vocab"]
@@ -272,6 +266,7 @@ def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
 
 
 def _read_tokens(file: Path) -> dict[str, int]:
+    """Returns the tokens of a vocab.txt with their ids, which are the numbers of their lines."""
     vocabulary: dict[str, int] = {}
     for number, line in enumerate(read_text(file, kind=DataError).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
@@ -390,9 +385,7 @@ def _lowercase_of(file: Path, requested: bool | None) -> bool:
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    if file.exists():
-        return read_json(file, kind=DataError, remedy="Repair it, or move it away.")
-    return {}
+    return read_json_if_there(file, kind=DataError, remedy="Repair it, or move it away.")
 
 
 def _type(document: dict[str, Any], part: str) -> str:

@@ -60,7 +60,12 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
     longest = sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10]
     counted = {}
     for kind, token_ids in kinds.items():
-        first, last = (named(*token_ids[0]), named(*token_ids[-1])) if token_ids else (None, None)
+        if token_ids:
+            first = named(*token_ids[0])
+            last = named(*token_ids[-1])
+        else:
+            first = None
+            last = None
         counted[kind] = {"count": len(token_ids), "first": first, "last": last}
     return {
         "size": sum(map(bool, tokens)),

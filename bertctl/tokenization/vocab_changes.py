@@ -111,12 +111,12 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     goes_on = np.array([token.startswith(prefix) for token in names])
     return ChangedVocabulary(
         new,
-        np.arange(len(names)),
-        chosen,
-        pieces,
-        counts,
-        goes_on,
-        int(counts.sum()) - saved,
+        kept=np.arange(len(names)),
+        words=chosen,
+        pieces=pieces,
+        counts=counts,
+        goes_on=goes_on,
+        tokens=int(counts.sum()) - saved,
     )
 
 
@@ -188,12 +188,12 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     changed = load_tokenizer(json.dumps(document))
     return ChangedVocabulary(
         changed,
-        np.array(order),
-        (),
-        (),
-        used,
-        used < 0,
-        int(used.sum()),
+        kept=np.array(order),
+        words=(),
+        pieces=(),
+        counts=used,
+        goes_on=used < 0,
+        tokens=int(used.sum()),
     )
 
 

@@ -158,7 +158,10 @@ class WindowEncoder:
         """
         texts = chunk.texts
         pairs = chunk.pairs
-        inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
+        if pairs is None:
+            inputs: list[Any] = list(texts)
+        else:
+            inputs = list(zip(texts, pairs, strict=True))
         encoded = list(chain.from_iterable(map(self._encode, chunks(inputs))))
         if self._truncation.stride is None:
             lost = [text.full_length - len(text.windows[0]) for text in encoded]

@@ -43,9 +43,8 @@ class WordStarts:
         with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
             for chunk in chunks(texts):
                 for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
-                    words = np.array(
-                        encoding.word_ids, dtype=np.float64
-                    )  # NaN for None: a word of its own
+                    # None becomes NaN, which differs from everything: a word of its own.
+                    words = np.array(encoding.word_ids, dtype=np.float64)
                     ids.append(np.array(encoding.ids, dtype=np.int32))
                     begins.append(np.diff(words, prepend=np.nan) != 0)
         return (

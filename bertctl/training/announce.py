@@ -121,9 +121,10 @@ def beyond_plain(job: Job) -> list[str]:
             f"{name} {weight:.3g}"
             for name, weight in zip(names, objective.class_weights, strict=True)
         ]
-        sentences.append(
-            f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}"
-        )
+        weights = ", ".join(pairs[:12])
+        if len(pairs) > 12:
+            weights += ", ..."
+        sentences.append(f"class weights: {weights}")
     return sentences
 
 
@@ -134,33 +135,27 @@ def first_example(job: Job) -> str:
         np.zeros(1, dtype=np.int64), Padding(job.loaded.padding.id)
     )
     # Of several choices the first one is shown.
-    ids, segments = (
-        batch.inputs[name].flatten(end_dim=-2)[0].tolist()
-        for name in ("input_ids", "token_type_ids")
-    )
-    ids = ids[: int(batch.inputs["attention_mask"].flatten(end_dim=-2)[0].sum())]
+    first = {
+        name: batch.inputs[name].flatten(end_dim=-2)[0]
+        for name in ("input_ids", "token_type_ids", "attention_mask")
+    }
+    ids = first["input_ids"][: int(first["attention_mask"].sum())].tolist()
     tokens = map(job.loaded.tokenizer.id_to_token, ids)
     tags = _tags(job, batch)
-    columns = [
-        tuple(map(str, column))
-        for column in zip(
-            tokens,
-            ids,
-            segments,
-            *([tags] if tags else []),
-            strict=False,
-        )
-    ]
+    rows_shown = [tokens, ids, first["token_type_ids"].tolist()]
+    names = ["tokens ", "ids    ", "segment"]
+    if tags:
+        rows_shown.append(tags)
+        names.append("tag    ")
+    columns = [tuple(map(str, column)) for column in zip(*rows_shown, strict=False)]
     widths = [max(map(len, column)) for column in columns]
     fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
     columns = columns[:fits]
     widths = widths[:fits]
     lines = [" ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
-    names = ["tokens ", "ids    ", "segment", *(["tag    "] if tags else [])]
+    notes = []
     if rows.has("label") and not tags:
-        notes = [f"label {job.task.gold(rows, 0)}"]
-    else:
-        notes = []
+        notes.append(f"label {job.task.gold(rows, 0)}")
     if len(columns) < len(ids):
         notes.append(f"the first {len(columns)} of {len(ids)} tokens")
     head = "first example" + (f" ({', '.join(notes)}):" if notes else ":")

@@ -110,11 +110,11 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     )
     hashes = {"train": key, "validation": content_hash(validation)}
     return CorpusData(
-        open_packed(folder),
-        validation,
-        tuple(c.name for c in corpora),
-        hashes,
-        tuple(stored["notes"]),
+        train=open_packed(folder),
+        validation=validation,
+        names=tuple(c.name for c in corpora),
+        hashes=hashes,
+        notes=tuple(stored["notes"]),
     )
 
 

@@ -113,7 +113,13 @@ def estimate_run(
         save = rehearsal.saving(checkpoints)
         disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
         peak_memory = rehearsal.peak_memory()
-        speedup = _speedup_of_lora(job, train, scratch / "all-weights", steps, listener)
+        speedup = _speedup_of_lora(
+            job,
+            seconds=train,
+            scratch=scratch / "all-weights",
+            steps=steps,
+            listener=listener,
+        )
     seconds = {
         "start": start,
         "head_start": head_start,

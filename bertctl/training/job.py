@@ -117,12 +117,13 @@ class Job(ReadyRun):
         """Returns the ids of rows that training reads, for people."""
         train = self.data.splits["train"]
         others = self.data.splits.get(UNLABELLED)
-        return [
-            train.ids[row]
-            if row < len(train) or others is None
-            else f"{UNLABELLED} {others.ids[row - len(train)]}"
-            for row in rows
-        ]
+        ids = []
+        for row in rows:
+            if row < len(train) or others is None:
+                ids.append(train.ids[row])
+            else:
+                ids.append(f"{UNLABELLED} {others.ids[row - len(train)]}")
+        return ids
 
     @property
     def epochs(self) -> int:
@@ -173,10 +174,10 @@ class Job(ReadyRun):
             return objective
         return with_relations(
             objective,
-            self.recipe,
-            self.loaded,
-            self.teacher.run,
-            listener,
+            recipe=self.recipe,
+            student=self.loaded,
+            teacher=self.teacher.run,
+            listener=listener,
         )
 
 

@@ -110,10 +110,10 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         rng = WindowRandom(training.seed, step=len(losses))
         loss = step_with_oom_retry(
             machine,
-            features,
-            next(batches),
-            rng,
-            micro_batches,
+            features=features,
+            batch=next(batches),
+            rng=rng,
+            micro_batches=micro_batches,
         ).loss
         if not math.isfinite(loss):
             if not losses:

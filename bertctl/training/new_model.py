@@ -66,11 +66,12 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
         opened_tokenizer = None
     if opened_tokenizer is not None:
         require_bert(opened_tokenizer, "`pretraining.from_scratch=True`")
+    vocabulary: Any = [section.vocab_size, lowercase]
+    if opened_tokenizer:
+        vocabulary = opened_tokenizer.tokenizer.to_str()
     key = {
         "fields": fields,
-        "vocabulary": opened_tokenizer.tokenizer.to_str()
-        if opened_tokenizer
-        else [section.vocab_size, lowercase],
+        "vocabulary": vocabulary,
         "corpora": [corpus.fingerprint() for corpus in corpora],
         "pairs": pairs,
         "seed": seed,
@@ -156,7 +157,8 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
         raise UsageError(
             f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig."
         )
-    if strange := [name for name in fields if not hasattr(known, name)]:
+    strange = [name for name in fields if not hasattr(known, name)]
+    if strange:
         listener.warn(f"{size}: nothing comes of {listing(strange)}, which no BertConfig has")
     return fields
 

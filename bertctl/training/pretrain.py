@@ -83,11 +83,11 @@ def prepare(
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
     read = Inputs(
-        _loaded(recipe, corpus),
-        source,
-        task,
-        ("validation",),
-        primary,
+        data=_loaded(recipe, corpus),
+        source=source,
+        task=task,
+        evaluated=("validation",),
+        primary=primary,
         recipe=recipe,
     )
     settings = recipe.training
@@ -167,9 +167,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
             remedy="Give each corpus one weight: "
             + " ".join(f"`pretraining.mix={name}=1`" for name in corpus.names),
         ) from error
-    if (empty := [name for name, number in counts.items() if not number]) and (
-        weights or not len(windows)
-    ):
+    empty = [name for name, number in counts.items() if not number]
+    if empty and (weights or not len(windows)):
         message = f"the corpus '{empty[0]}' has no window to train on"
         raise DataError(message, remedy="Leave it out, or give it longer texts.")
     if weights is None:

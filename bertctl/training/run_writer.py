@@ -88,7 +88,8 @@ class RunWriter:
         job = self._job
         folder = self._folder
         write_predictions(folder, results, job.recipe.evaluation)
-        if decision := results[job.selection].decision:
+        decision = results[job.selection].decision
+        if decision:
             write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
         write_json(folder.metrics, metrics.as_json())
         write_json(folder.performance, performance.as_json())
@@ -109,10 +110,12 @@ def run_metrics(
     chosen: dict[str, Any] = (
         {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
     )
-    if (settings := job.recipe.evaluation.settings_compared) > 1:
+    settings = job.recipe.evaluation.settings_compared
+    if settings > 1:
         chosen["setting"] = {"split": job.selection, "of": settings}
     steps = {"best_step": state.best_step, "steps": state.step, "selected_on": chosen}
-    if decision := results[job.selection].decision:
+    decision = results[job.selection].decision
+    if decision:
         chosen["threshold"] = {"split": job.selection}
         steps["decisions"] = dict.fromkeys(results, decision)
     if limited is not None and limited.is_cut:

@@ -165,10 +165,12 @@ def find_run(
     path = output or latest_folder(job.recipe.name, job.hash)
     if path is None or not (path / "status.json").exists():
         if needed:
+            if path:
+                message = f"{path} holds no run (no status.json)"
+            else:
+                message = f"no run of '{job.recipe.name}' with these settings"
             raise UnavailableError(
-                f"{path} holds no run (no status.json)"
-                if path
-                else f"no run of '{job.recipe.name}' with these settings",
+                message,
                 remedy="Leave `resume=True` out to start one, or name the folder of the run "
                 "with `output=`.",
             )

@@ -48,7 +48,12 @@ def estimate_memory(
     hidden = sizes["hidden"] or 768
     heads = sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
-    linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
+    if device == "cpu":
+        linear = 34 * 2.2
+        attention = 5 * 2.8
+    else:
+        linear = 34 * wider
+        attention = 5 * wider
     activations = examples * round(
         layers * (linear * longest * hidden + attention * heads * longest * longest)
     )

@@ -62,7 +62,10 @@ class ReadingPace:
             seconds: By the wall clock.
             cpu_seconds: Of all threads of this process.
         """
-        slowdown = seconds / cpu_seconds if cpu_seconds > 0 else 1.0
+        if cpu_seconds > 0:
+            slowdown = seconds / cpu_seconds
+        else:
+            slowdown = 1.0
         return cls(seconds / max(1, tokens), max(1.0, slowdown))
 
     def seconds_of(self, tokens: int) -> float:

@@ -127,7 +127,8 @@ def find_sections(words: str) -> list[SectionMatch]:
         Pages with the words in their title first, then sections with them in their heading, then
         those that have them most often. The changelog comes last.
     """
-    if matches := _ranked_sections([words]):
+    matches = _ranked_sections([words])
+    if matches:
         return matches
     return _ranked_sections(words.split())
 

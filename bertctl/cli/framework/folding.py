@@ -110,7 +110,10 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
 
 def _typed_texts(typed: object) -> list[str]:
     """Returns the texts that were typed for a parameter: none, one or several."""
-    values = typed if isinstance(typed, list | tuple) else [typed]
+    if isinstance(typed, list | tuple):
+        values = typed
+    else:
+        values = [typed]
     return [value for value in values if isinstance(value, str)]
 
 
@@ -138,7 +141,8 @@ def protect_inputs(arguments: Mapping[str, Any]) -> None:
             from bertctl.run_folder import RunFolder
 
             refuse_input(Path(path))
-            if (place := Path(path).absolute()) in outputs and not is_stream(Path(path)):
+            place = Path(path).absolute()
+            if place in outputs and not is_stream(Path(path)):
                 raise UsageError(
                     f"{path} is given as two outputs", remedy="Name another file for one of them."
                 )

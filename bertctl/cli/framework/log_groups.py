@@ -36,11 +36,9 @@ class LogGroup:
         self.is_open = True
         self.count = self.count + 1
         title = command_message(one_line(shlex.join(["bertctl", *command_words()]), limit=100))
-        return [
-            self._section("start", "[collapsed=true]", title)
-            if self.gitlab
-            else f"::group::{title}"
-        ]
+        if self.gitlab:
+            return [self._section("start", "[collapsed=true]", title)]
+        return [f"::group::{title}"]
 
     def close(self) -> list[str]:
         """Returns the commands that end it, none where it is not open."""

@@ -141,7 +141,8 @@ class Output(Listener):
 
         Those in what is said are written out.
         """
-        if text := "".join(f"{line}\n" for line in lines):
+        text = "".join(f"{line}\n" for line in lines)
+        if text:
             self._progress.erase()
             sys.stderr.flush()
             buffer = getattr(sys.stderr, "buffer", None)

@@ -62,7 +62,8 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
                     listener=out,
                 )
             )
-    if warning := lone_process_warning():
+    warning = lone_process_warning()
+    if warning:
         out.warn(warning)
 
 

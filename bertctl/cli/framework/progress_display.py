@@ -181,7 +181,8 @@ class ProgressDisplay:
         line.truncate(self._console.width - 1)
         with self._console.capture() as drawn:
             self._console.print(line, end="", no_wrap=True)
-        self._send(f"{'' if self._is_drawn else chr(27) + '[?25l'}{_ERASE}{drawn.get()}\r")
+        hide_cursor = "" if self._is_drawn else "\x1b[?25l"
+        self._send(f"{hide_cursor}{_ERASE}{drawn.get()}\r")
         self._is_drawn = True
         self._drawn_at = now
 

@@ -77,7 +77,12 @@ def distill(
         typed["distillation.temperature"] = temperature
     if compare_plain or len(numbers) > 1:
         _refuse_what_trains_one_run(flags)
-    asked_for = replace(recipe, name=str(teacher / "recipe.yaml"), options=typed, verb="finetune")
+    asked_for = replace(
+        recipe,
+        name=str(teacher / "recipe.yaml"),
+        options=typed,
+        verb="finetune",
+    )
     if len(numbers) > 1:
         _train_several(
             out,

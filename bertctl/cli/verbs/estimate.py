@@ -89,9 +89,11 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     for name, seconds in rows:
         between = f"{human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
         table.add_row(name, human_seconds(seconds["estimate"]), between)
-    if lora := document.get("lora"):
+    lora = document.get("lora")
+    if lora:
         table.add_row("a step of LoRA", *lora_speed(lora["speedup"]))
-    if fit := document.get("time_limit"):
+    fit = document.get("time_limit")
+    if fit:
         fitting = fit_sentence(fit, whole_steps=document["steps"], whole_epochs=document["epochs"])
         table.add_row("time limit", fit["limit"], fitting)
     memory = document["peak_memory_bytes"]

@@ -138,12 +138,12 @@ def evaluate(
     if calibrate or threshold is not None:
         _decide(
             out,
-            trained,
-            split,
-            calibrate,
-            threshold,
-            shared,
-            listener,
+            run=trained,
+            split=split,
+            calibrate=calibrate,
+            threshold=threshold,
+            workers=shared,
+            listener=listener,
         )
         return
     with out.third_party_kept(), sharing.workers(trained, shared) as workers:
@@ -197,7 +197,10 @@ def evaluate(
         dataset=dataset,
         by_label=out.verbose,
     )
-    by_windows = {"by_windows": window_scores} if window_scores else {}
+    if window_scores:
+        by_windows = {"by_windows": window_scores}
+    else:
+        by_windows = {}
     out.answer({"run": str(target), **metrics.as_json(), **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
     say_next(out, command("report", target))

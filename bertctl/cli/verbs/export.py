@@ -106,7 +106,10 @@ def _cost(quality: "ExportQuality") -> list[str]:
     """Returns what smaller numbers cost."""
     sentences = []
     for name, change in quality.metrics.items():
-        test = "" if change.p is None else f" (p {change.p:.3f}, {change.test})"
+        if change.p is None:
+            test = ""
+        else:
+            test = f" (p {change.p:.3f}, {change.test})"
         sentences.append(f"{name}: {change.before:.4f}, then {change.after:.4f}{test}.")
     flips = sum(quality.flips.values())
     sentences.append(f"{flips} of {quality.rows} rows got another answer.")

@@ -134,12 +134,12 @@ def extract_features(
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(
-        tuple(names_in(layers)),
-        tuple(names_in(pooling)),
-        words,
-        special_tokens,
-        normalize,
-        prompt,
+        layers=tuple(names_in(layers)),
+        poolings=tuple(names_in(pooling)),
+        words=words,
+        special_tokens=special_tokens,
+        normalize=normalize,
+        prompt=prompt,
     )
     long = LongText.of(recipe.model, stride)
     job = ExtractJob(

@@ -59,7 +59,8 @@ def index(
     kind = document.dtype
     out.answer({"index": str(output), **document.as_json()})
     out.say(f"{output}: {count(document.rows, 'text')}, {document.size} x {kind}")
-    if cost := document.recall:
+    cost = document.recall
+    if cost:
         recall_text = f"{cost.value:.1%} of the {cost.at} nearest texts in float32"
         queries = f"{cost.queries:,} of {cost.rows:,} texts"
         out.say(f"{kind} finds {recall_text}, as {queries} looked for theirs")

@@ -124,10 +124,8 @@ def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:
     work = anatomy["flops"]
     need = anatomy["memory_bytes"]
     if run:
-        about = (
-            f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} "
-            f"{run['model']}"
-        )
+        origin = "probe on" if run["probe"] else "from"
+        about = f"{run['recipe']}: {run['task']}, {origin} {run['model']}"
     else:
         about = ""
     batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"

@@ -104,7 +104,10 @@ def predict(
     else:
         destined = sharing.resolve(output)
     in_processes(num_processes, out, source="-" if "-" in arguments.files else "")
-    options = {"evaluation.batch_size": batch_size} if batch_size else {}
+    if batch_size:
+        options = {"evaluation.batch_size": batch_size}
+    else:
+        options = {}
     if len(paths) > 1:
         _predict_with_several(
             out,
@@ -229,14 +232,20 @@ def _predict_with_several(
 
     runs = open_runs(paths, options={**arguments.run.options, **options}, listener=out)
     skipped = SkippedRows() if skips else None
-    stdout = streams.buffered() if layout == "json" else streams.data()
+    if layout == "json":
+        stdout = streams.buffered()
+    else:
+        stdout = streams.data()
     with stdout as answers, out.third_party_kept():
         rows = SeveralRows([*runs.values()])
         if arguments.texts:
             chunks = rows.of_texts(arguments.texts, arguments.pairs)
         else:
             chunks = rows.of_source(
-                arguments.files, kind=arguments.kind, listener=out, skipped=skipped
+                arguments.files,
+                kind=arguments.kind,
+                listener=out,
+                skipped=skipped,
             )
         [first, *_] = runs.values()
         columns = KeptColumns.parse(keep_columns, by_default=first.recipe.evaluation.keep_text)

@@ -75,7 +75,12 @@ def corpus_recipe(
             "nothing to pretrain on",
             remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...",
         )
-    name, corpus = (names[0], names[1:]) if is_recipe(names[0]) else (PRETRAIN, names)
+    if is_recipe(names[0]):
+        name = names[0]
+        corpus = names[1:]
+    else:
+        name = PRETRAIN
+        corpus = names
     return recipe.trace(
         name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener
     )

@@ -206,10 +206,10 @@ def validate(
         recipes: Names of built-in recipes, or files.
     """
     errors_by_recipe = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
-    lines = [
-        f"{recipe}: {'ok' if error is None else 'refused'}"
-        for recipe, error in errors_by_recipe.items()
-    ]
+    lines = []
+    for recipe, error in errors_by_recipe.items():
+        verdict = "ok" if error is None else "refused"
+        lines.append(f"{recipe}: {verdict}")
     rows = [
         {"recipe": recipe, "ok": error is None, "problems": _sentences(error)}
         for recipe, error in errors_by_recipe.items()

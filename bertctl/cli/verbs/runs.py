@@ -78,7 +78,8 @@ def rm(
 
     by_place = {os.path.abspath(path): path for path in runs}  # noqa: PTH100
     folders = [RunFolder(path) for path in by_place.values()]
-    if refusals := [reason for folder in folders if (reason := folder.why_kept())]:
+    refusals = [reason for folder in folders if (reason := folder.why_kept())]
+    if refusals:
         raise UsageError("\n  ".join(["nothing was deleted:", *refusals]))
     for folder in folders:
         gone = folder.delete()
@@ -133,10 +134,8 @@ def gc(
         "kept": refused,
         "bytes": freed,
     }
-    summary_line = (
-        f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, "
-        f"{human_bytes(freed)}"
-    )
+    outcome = "would be deleted" if dry_run else "deleted"
+    summary_line = f"{count(len(deleted), 'run')} of {len(runs)} {outcome}, {human_bytes(freed)}"
     out.answer(document, *([_table(deleted)] if deleted else []), summary_line)
 
 

@@ -124,10 +124,8 @@ def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
             ]
             yield record_table(rows, data=["piece"])
     if "text" not in answer:
-        yield (
-            f"the {'first' if answer['right'] else 'second'} is likelier, by "
-            f"{abs(answer['difference']):.4f}"
-        )
+        likelier = "first" if answer["right"] else "second"
+        yield f"the {likelier} is likelier, by {abs(answer['difference']):.4f}"
 
 
 def _figures(of: Mapping[str, Any]) -> str:

@@ -57,7 +57,8 @@ def search(
     with out.third_party_kept():
         answers = index.search(arguments.request.model(index, "query").stream(queries, out), top_k)
         arguments.answer(out, answers, lambda: summary, table=is_text(query))
-    if cost := summary.get("approximate"):
+    cost = summary.get("approximate")
+    if cost:
         recall_text = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"
         out.say(
             f"--approximate: {recall_text}, as {cost['queries']} {cost['of']} looked for theirs"

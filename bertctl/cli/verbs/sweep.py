@@ -102,7 +102,8 @@ def sweep(
         settings = read_grid(grid)
     else:
         settings = [{}]
-    if both := [name for name in settings[0] if name in recipe.typed]:
+    both = [name for name in settings[0] if name in recipe.typed]
+    if both:
         message = f"{', '.join(both)}: in the grid, and given by itself as well"
         raise UsageError(message, remedy="Take it out of the grid, or out of the options.")
     base = recipe.load(listener=out)

@@ -99,7 +99,10 @@ def carry_out(
     from bertctl.training.start import Resume, check_place
 
     output = flags.output
-    going_on: Resume = "if any" if flags.resume_if_any and not flags.resume else flags.resume
+    if flags.resume_if_any and not flags.resume:
+        going_on: Resume = "if any"
+    else:
+        going_on = flags.resume
     check_place(output, resume=going_on, overwrite=flags.overwrite)
     from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
 
@@ -127,7 +130,8 @@ def carry_out(
         if flags.dry_run:
             path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
-            if lengths := lengths_of(job):
+            lengths = lengths_of(job)
+            if lengths:
                 out.say(f"{kept_words(lengths)}; advised: --long-text {lengths['advised']}")
             plan = _plan(job, str(path)) | {"long_texts": lengths}
             if job.recipe.training.time_limit is not None:

@@ -84,10 +84,11 @@ def agreed_label(
     if len({key(annotation.label) for annotation in chosen}) == 1:
         return chosen[0].label
 
-    answers = "; ".join(
-        f"{entry.names[0] if entry.names else '?'}: {shorten(show(entry.label), 80)}"
-        for entry in chosen[:4]
-    )
+    answers = []
+    for entry in chosen[:4]:
+        name = entry.names[0] if entry.names else "?"
+        answers.append(f"{name}: {shorten(show(entry.label), 80)}")
+    all_answers = "; ".join(answers)
     names = list(dict.fromkeys(entry.names[0] for entry in chosen if entry.names))
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
@@ -95,7 +96,7 @@ def agreed_label(
             " Or take those of one: `data.annotator=NAME` (data.annotator in a recipe), such as "
             f"{listing(names)}."
         )
-    return UnusableLabel(f"its {len(chosen)} annotations are not the same ({answers})", remedy)
+    return UnusableLabel(f"its {len(chosen)} annotations are not the same ({all_answers})", remedy)
 
 
 def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:

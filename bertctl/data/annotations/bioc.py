@@ -103,11 +103,11 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
         surface = annotation.get("text")
         surfaces.append(surface if isinstance(surface, str) else None)
     return Document(
-        "",
-        text,
-        spans,
-        [],
-        in_parts,
+        id="",
+        text=text,
+        spans=spans,
+        scores=[],
+        parted=in_parts,
         surfaces=surfaces,
     )
 

@@ -77,10 +77,10 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         listener.warn(f"{source}: {counted} are not read: entities are learned without them")
     yield Document(
         source.stem,
-        text,
-        spans,
-        [],
-        in_parts,
+        text=text,
+        spans=spans,
+        scores=[],
+        parted=in_parts,
         surfaces=surfaces,
     )
 

@@ -305,7 +305,10 @@ def with_listed_choices(table: Table) -> Table:
             isinstance(value, list) and not isinstance(values[i], list)
             for i, value in enumerate(written)
         )
-        columns[name] = [_as_list(value) for value in written] if has_several else values
+        if has_several:
+            columns[name] = [_as_list(value) for value in written]
+        else:
+            columns[name] = values
     return replace(table, columns=columns)
 
 

@@ -65,7 +65,8 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
     nearest = min(starts, key=lambda position: abs(position - start))
     shift = nearest - start
     if shift:
-        distance = f"{abs(shift)} {'later' if shift > 0 else 'earlier'}"
+        direction = "later" if shift > 0 else "earlier"
+        distance = f"{abs(shift)} {direction}"
     else:
         distance = "with another end"
     return f"which is at {nearest} to {nearest + len(words)} ({distance})"

@@ -99,12 +99,12 @@ class _Described:
             return None
         has_pooler = self.family.reads_pooler(kind)
         return Network(
-            self.encoder(shares, has_pooler=has_pooler),
-            self.family,
-            self.sizes,
-            kind,
-            outputs,
-            shares.head,
+            encoder=self.encoder(shares, has_pooler=has_pooler),
+            family=self.family,
+            sizes=self.sizes,
+            kind=kind,
+            outputs=outputs,
+            share=shares.head,
         )
 
     def stored_tensors(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:

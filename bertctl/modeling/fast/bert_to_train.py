@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from bertctl.documents import read_json
+from bertctl.documents import read_json_if_there
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions
 from bertctl.modeling.load import DROPOUT_FIELDS, fit_head, loadable, read_as
 from bertctl.modeling.model import Model
@@ -140,11 +140,10 @@ def bert_to_train(
             )
         segments = network.has_segments
         ids = files.ids
-        files.config["model_input_names"] = [
-            "input_ids",
-            *(["token_type_ids"] if segments else []),
-            "attention_mask",
-        ]
+        input_names = ["input_ids", "attention_mask"]
+        if segments:
+            input_names.insert(1, "token_type_ids")
+        files.config["model_input_names"] = input_names
         return Model(
             network=network,
             tokenizer=files.tokenizer,
@@ -164,10 +163,8 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     Raises:
         UnavailableError: a file that can't be read.
     """
-    names = ("special_tokens_map.json", "tokenizer_config.json")
-    special_tokens_map, tokenizer_config = (
-        read_json(file) if (file := source.folder / name).exists() else {} for name in names
-    )
+    special_tokens_map = read_json_if_there(source.folder / "special_tokens_map.json")
+    tokenizer_config = read_json_if_there(source.folder / "tokenizer_config.json")
     if "roberta" in family_of(source.config):
         of_family = "Roberta"
     else:

@@ -61,11 +61,11 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
         count = max(1, BLOCK // tokens)
         for some in (slice(first, first + count) for first in range(0, windows, count)):
             attended[some] = _attend(
-                q[some],
-                k[some],
-                v[some],
-                None if padding is None else padding[some],
-                more["scale"],
+                q=q[some],
+                k=k[some],
+                v=v[some],
+                padding=None if padding is None else padding[some],
+                scale=more["scale"],
             )
         return attended
 

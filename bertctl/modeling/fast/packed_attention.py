@@ -102,8 +102,14 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
         return Block(tokens, windows, width)
 
     padding = torch.zeros(is_token.shape).masked_fill_(~is_token, float("-inf"))
-    gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
-    return Block(tokens, windows, width, *gaps)
+    return Block(
+        tokens,
+        windows,
+        width,
+        places=flat.nonzero().flatten(),
+        sources=(flat.cumsum(0) - 1).clamp(min=0),
+        padding=padding[:, None, None],
+    )
 
 
 def first_tokens(

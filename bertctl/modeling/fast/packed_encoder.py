@@ -334,8 +334,8 @@ class _Layer(torch.autograd.Function):
             x.shape,
             shape.heads,
             looks,
-            dropout_masks[0],
-            1 / (1 - of_attention),
+            dropout_mask=dropout_masks[0],
+            scale=1 / (1 - of_attention),
         )
         mixed = functional.linear(attended, wo, bo)
         updates.add(_MIXED, attended, mixed)
@@ -435,12 +435,12 @@ class _Layer(torch.autograd.Function):
         updates.backward(_MIXED, attended, go, g_attended)
         g_qkv = attend_backward(
             g_attended,
-            qkv,
-            saved,
-            shape.heads,
-            context.looks,
-            of_attention,
-            scales[0],
+            qkv=qkv,
+            saved=saved,
+            heads=shape.heads,
+            looks=context.looks,
+            dropout_mask=of_attention,
+            scale=scales[0],
         )
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
         # x has two gradients as well: of query, key and value (gx), and of the residual sum (gy).

@@ -198,10 +198,12 @@ class UsedRows(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.used, self.places = map(fn, (self.used, self.places))
-        self.whole, self.first = (
-            fn(rows) if isinstance(rows, Tensor) else rows for rows in (self.whole, self.first)
-        )
+        self.used = fn(self.used)
+        self.places = fn(self.places)
+        if isinstance(self.whole, Tensor):
+            self.whole = fn(self.whole)
+        if isinstance(self.first, Tensor):
+            self.first = fn(self.first)
         return self
 
 

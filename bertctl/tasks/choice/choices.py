@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Ints, positions_of, starts_of
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import ArrayBatch, Batch, tensor_of, tensors_of
@@ -90,7 +90,7 @@ class ChoiceFeatures(RowFeatures):
 
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns all choices of these rows, row after row."""
-        return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
+        return positions_of(indices, self.starts)
 
     def prediction_labels(self) -> Ints | None:
         """Returns (S,) whether each choice is the right one of its row, 1 or 0."""
@@ -102,9 +102,8 @@ class ChoiceFeatures(RowFeatures):
 
     def of_rows(self, of_texts: Ints) -> Ints:
         """Returns (N,) sums over each row's choices."""
-        return np.diff(
-            np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_texts)])[self.starts]
-        )
+        sums_before = starts_of(of_texts)
+        return np.diff(sums_before[self.starts])
 
     def arrays(self, indices: Ints, padding: Padding) -> ChoiceArrays:
         """Returns some rows with all their choices as padded arrays."""
@@ -125,9 +124,7 @@ def encode_choices(
 ) -> ChoiceFeatures:
     """Returns the columns `context` and `choices` as numbers, beside the labels given."""
     choices = rows.columns["choices"]
-    starts = np.concatenate(
-        [np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)]
-    )
+    starts = starts_of([len(row) for row in choices])
     contexts: list[str] = []
     endings: list[str] = []
     for context, row in zip(rows.columns["context"], choices, strict=True):

@@ -127,10 +127,10 @@ class MultipleChoice(Task):
         return [
             Target(
                 i,
-                i,
-                ((),),
-                {"choice": k},
-                parts[i],
+                window=i,
+                places=((),),
+                named={"choice": k},
+                parts=parts[i],
                 line=k,
             )
             for i, k in enumerate(chosen)

@@ -66,21 +66,20 @@ class ClassLines(Sequence[dict[str, Any]]):
         return self.gold[:, None] == numbers, self.predicted[:, None] == numbers
 
     def _lines(self, part: slice) -> Iterator[dict[str, Any]]:
+        """Yields some of the lines, with the names of labels in place of their numbers."""
+        gold = self.gold[part].tolist()
+        predicted = self.predicted[part].tolist()
+        probabilities = self.probabilities[part].tolist()
         if self.clusters is None:
             clusters = None
         else:
             clusters = self.clusters[part].tolist()
-        columns = (
-            self.gold[part].tolist(),
-            self.predicted[part].tolist(),
-            self.probabilities[part].tolist(),
-        )
-        for place, (gold, predicted, probabilities) in enumerate(zip(*columns, strict=True)):
+        for i in range(len(gold)):
             line = {
-                "gold": self.labels[gold],
-                "prediction": self.labels[predicted],
-                "probabilities": dict(zip(self.labels, probabilities, strict=True)),
+                "gold": self.labels[gold[i]],
+                "prediction": self.labels[predicted[i]],
+                "probabilities": dict(zip(self.labels, probabilities[i], strict=True)),
             }
             if clusters is not None:
-                line["cluster"] = clusters[place]
+                line["cluster"] = clusters[i]
             yield line

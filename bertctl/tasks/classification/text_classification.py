@@ -134,9 +134,12 @@ class TextClassification(Task):
             raise DataError(f"the label list names a label twice: {listing(names)}")
         if len(counts) < (1 if multi_label else 2):
             only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
+            if only:
+                labels_there = f"one label ({only})"
+            else:
+                labels_there = "no label"
             raise DataError(
-                f"{train.source}: the training rows have {'one label' if only else 'no label'}"
-                f"{f' ({only})' if only else ''}; nothing can be learned",
+                f"{train.source}: the training rows have {labels_there}; nothing can be learned",
                 remedy="Check `data.label_column=`, or add rows with another label.",
             )
         if len(names) > max(50, counts.total() // 2) and not known_labels:
@@ -163,7 +166,10 @@ class TextClassification(Task):
         positive = None
         if len(labels) == 2 and not multi_label:  # in older runs it was the second one
             configured = model_config.get("positive_label")
-            positive = configured if configured in labels else labels[1]
+            if configured in labels:
+                positive = configured
+            else:
+                positive = labels[1]
         task = cls(
             labels,
             multi_label,
@@ -175,9 +181,11 @@ class TextClassification(Task):
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the labels and the problem type; of two labels the positive one."""
-        fields = label_fields(
-            self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification"
-        )
+        if self.multi_label:
+            problem_type = "multi_label_classification"
+        else:
+            problem_type = "single_label_classification"
+        fields = label_fields(self.labels, problem_type)
         return (
             fields
             | ({"positive_label": self.positive} if self.positive else {})
@@ -336,10 +344,10 @@ class TextClassification(Task):
             targets += [
                 Target(
                     i,
-                    i,
-                    ((self.labels.index(name),),),
-                    {"label": name},
-                    parts,
+                    window=i,
+                    places=((self.labels.index(name),),),
+                    named={"label": name},
+                    parts=parts,
                 )
                 for name in names
             ]
@@ -351,15 +359,14 @@ class TextClassification(Task):
         Of many labels it names the rarest and the most frequent one.
         """
         counts = self._label_counts(rows)
-        by_number = sorted(self.labels, key=counts.__getitem__)
-        many = len(self.labels) > 10
-        parts = [
-            f"{name}: {counts[name]}"
-            for name in ((by_number[0], by_number[-1]) if many else self.labels)
-        ]
-        if many:
-            return f"{len(self.labels)} labels, from {' to '.join(parts)}"
-        return ", ".join(parts)
+        if len(self.labels) <= 10:
+            return ", ".join(f"{name}: {counts[name]}" for name in self.labels)
+
+        rarest, *_, commonest = sorted(self.labels, key=counts.__getitem__)
+        return (
+            f"{len(self.labels)} labels, from {rarest}: {counts[rarest]} "
+            f"to {commonest}: {counts[commonest]}"
+        )
 
     def doubts(self, train: Rows) -> list[str]:
         """Returns which labels of the training rows may not be what they are learned as.

@@ -161,7 +161,11 @@ class CorpusWindows(OneAnswer):
             rng = np.random.default_rng(zlib.crc32(self.text.ids[slice(*span)].tobytes()))
         else:
             rng = np.random.default_rng([step.seed, step.epoch, index])
-        parts, order = self._parts(span, int(self.rows[index]), rng) if self.pairs else ([span], 0)
+        if self.pairs:
+            parts, order = self._parts(span, int(self.rows[index]), rng)
+        else:
+            parts = [span]
+            order = 0
         tokens = np.concatenate([self.text.ids[a:b] for a, b in parts]).astype(np.int64)
         begins = np.concatenate([word_begins(self.text, a, b) for a, b in parts])
         positions, groups = self.masking.choose(begins, rng)

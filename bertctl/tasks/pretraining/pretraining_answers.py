@@ -35,10 +35,10 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
     )
     return Contributions(
         rows,
-        "ratio",
-        ratio_statistic,
-        np.empty((0, 2)),
-        np.empty((0, 4)),
+        family="ratio",
+        make=ratio_statistic,
+        unseen=np.empty((0, 2)),
+        possible=np.empty((0, 4)),
     )
 
 

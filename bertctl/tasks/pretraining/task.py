@@ -206,7 +206,10 @@ class Pretraining(Task):
         for i in range(len(rows)):
             answer: dict[str, Any] = {}
             for name, values in sums.items():
-                answer[name] = float(values[i]) if name == "masked_loss" else int(values[i])
+                if name == "masked_loss":
+                    answer[name] = float(values[i])
+                else:
+                    answer[name] = int(values[i])
             answers.append(answer)
         return answers
 
@@ -275,7 +278,8 @@ def _mask_id(tokenizer: Tokenizer) -> int:
         UsageError: there is none.
     """
     for name in ("[MASK]", "<mask>"):
-        if (mask_id := tokenizer.token_to_id(name)) is not None:
+        mask_id = tokenizer.token_to_id(name)
+        if mask_id is not None:
             return int(mask_id)
     raise UsageError(
         "the model's tokenizer has no mask token",

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Bools, Ints, numbers_of
+from bertctl.arrays import Bools, Ints, numbers_of, positions_of, starts_of
 from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
@@ -81,12 +81,11 @@ class AnswerFeatures(OneAnswer):
     @cached_property
     def position_starts(self) -> Ints:
         """(U + 1,) where each window's positions begin, counted through all windows."""
-        return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        return starts_of(self.lengths)
 
     def positions_of(self, indices: Ints) -> Ints:
         """Returns the positions of some windows, window by window, counted through all windows."""
-        starts = self.position_starts
-        return np.concatenate([np.arange(starts[i], starts[i + 1]) for i in indices])
+        return positions_of(indices, self.position_starts)
 
     def with_unlabelled(self, unlabelled: "AnswerFeatures") -> "AnswerFeatures":
         """Returns these questions, and then others that have no answer to learn."""
@@ -189,7 +188,10 @@ class AnswerFeatures(OneAnswer):
         labels = None
         if self.targets is not None:
             targets = self.targets[indices]
-            before = (inputs["input_ids"].shape[1] - lengths)[:, None] if padding.left else 0
+            if padding.left:
+                before = (inputs["input_ids"].shape[1] - lengths)[:, None]
+            else:
+                before = 0
             labels = np.where(targets == IGNORED, IGNORED, targets + before)
         return ArrayBatch(inputs, labels)
 
@@ -282,11 +284,11 @@ def encode_questions(
         spans = _answer_tokens(rows, contexts, context_of)
         nulls = null_positions(layout, layout.special + cut_lengths[window_rows] + counts)
         targets = _targets(
-            spans[window_rows],
-            first,
-            counts,
-            layout.before(1) + cut_lengths[window_rows],
-            nulls,
+            spans=spans[window_rows],
+            first=first,
+            counts=counts,
+            context_at=layout.before(1) + cut_lengths[window_rows],
+            nulls=nulls,
         )
     return AnswerFeatures(
         layout=layout,

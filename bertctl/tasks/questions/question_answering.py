@@ -274,10 +274,10 @@ class QuestionAnswering(Task):
             targets.append(
                 Target(
                     i,
-                    candidate.window,
-                    logit_positions,
-                    {"answer": candidate.text, **candidate.place},
-                    parts,
+                    window=candidate.window,
+                    places=logit_positions,
+                    named={"answer": candidate.text, **candidate.place},
+                    parts=parts,
                 )
             )
         return targets
@@ -291,11 +291,9 @@ class QuestionAnswering(Task):
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
         text = f"about {contexts} texts, {without} unanswerable"
-        return text + (
-            f", {lost} with an answer that is not at its offset: left out of the loss"
-            if lost
-            else ""
-        )
+        if lost:
+            text += f", {lost} with an answer that is not at its offset: left out of the loss"
+        return text
 
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the texts of the gold answers; empty for an unanswerable question."""
@@ -365,13 +363,13 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
     if start < 0:
         message = f"the answer {text!r:.80} does not occur in the context"
     else:
+        if start < len(context):
+            characters = f"{context[start : start + len(text)]!r:.80}"
+        else:
+            characters = "no more characters"
         message = (
             f"the answer {text!r:.80} is not at its offset {start}, where the context has "
-            + (
-                f"{context[start : start + len(text)]!r:.80}"
-                if start < len(context)
-                else "no more characters"
-            )
+            f"{characters}"
         )
         # They may overlap.
         offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))

@@ -152,7 +152,8 @@ class SpanAnswers(Answers):
         """Returns a row per kind of question: with an answer, and without."""
         rows: list[list[Value]] = []
         for name, kind in {"all": None, "answerable": True, "unanswerable": False}.items():
-            if scored := _of_kind(lines, kind):
+            scored = _of_kind(lines, kind)
+            if scored:
                 exact, f1, group = scored
                 right = clustered(contributions.share(exact > 0), group).metric()
                 silent = sum(not line["prediction"] for line in group) / len(group)

@@ -135,7 +135,10 @@ class SentenceEmbeddings(Task):
         if kind is SCORES and settings.loss in losses_for(SENTENCE_LOSSES, CLASSES.name):
             kind = CLASSES  # whose names are numbers
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
-        scores = scores_of(train) if kind is SCORES else np.array([0.0, 1.0])
+        if kind is SCORES:
+            scores = scores_of(train)
+        else:
+            scores = np.array([0.0, 1.0])
         low, high = settings.score_range or (float(scores.min()), float(scores.max()))
         if settings.score_range and low >= high:
             message = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"

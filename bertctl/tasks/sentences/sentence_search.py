@@ -74,7 +74,13 @@ def search(
     if measure != COSINE:
         cosines = list(similarity_rows(COSINE, queries, candidates))
     return [
-        _result(plan, query, row, cosine_row, scale)
+        _result(
+            plan,
+            query,
+            similarities=row,
+            cosines=cosine_row,
+            scale=scale,
+        )
         for query, (row, cosine_row) in enumerate(zip(measured, cosines, strict=True))
     ]
 

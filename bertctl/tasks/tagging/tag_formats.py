@@ -68,16 +68,18 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
             continue
 
         if tags and has_gold is not None and has_gold != (gold is not None):
-            message = (
-                f"the row {answer['id']} has {'gold tags' if gold else 'no gold tags'}, unlike "
-                "those before it"
-            )
+            tags_there = "gold tags" if gold else "no gold tags"
+            message = f"the row {answer['id']} has {tags_there}, unlike those before it"
             raise DataError(
                 message, remedy="Tag all rows, or take `format=conll`, which has answers alone."
             )
         has_gold = gold is not None if tags else has_gold
         words = ["_".join(word.split()) or "_" for word in _words(answer)]
-        for columns in zip(words, *([gold] if gold else []), tags, strict=True):
+        if gold:
+            columns_of_file = [words, gold, tags]
+        else:
+            columns_of_file = [words, tags]
+        for columns in zip(*columns_of_file, strict=True):
             out.write("\t".join(columns) + "\n")
         out.write("\n")
 
@@ -101,7 +103,8 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
             if is_word and "entities" not in answer:
                 columns[_UPOS] = next(tags)
             elif is_word:
-                if (tag := next(tags)) != "O":
+                tag = next(tags)
+                if tag != "O":
                     answered = [f"NER={tag}"]
                 else:
                     answered = []

@@ -212,11 +212,12 @@ class TokenClassification(Task):
                 unmarked = learned == "O" != tag  # NN, or PER without B- or I-
                 if unmarked or learned not in known:
                     plain = unmarked or self.scheme is None
-                    kind, names = (
-                        ("tag", self.labels)
-                        if plain
-                        else ("entity type", entity_types(self.labels))
-                    )
+                    if plain:
+                        kind = "tag"
+                        names = self.labels
+                    else:
+                        kind = "entity type"
+                        names = tuple(entity_types(self.labels))
                     if plain:
                         name = tag
                     else:
@@ -344,8 +345,11 @@ class TokenClassification(Task):
         ):
             words = answered.rows.columns["words"][i]
             tags = answer["prediction"]
-            of_words = ({"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags))
-            for span in of_words if self.scheme is None else answer["entities"]:
+            if self.scheme is None:
+                spans = [{"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags)]
+            else:
+                spans = answer["entities"]
+            for span in spans:
                 at = span["start"]
                 end = span["end"]
                 if label is not None and label not in (
@@ -365,10 +369,10 @@ class TokenClassification(Task):
                 targets.append(
                     Target(
                         i,
-                        window,
-                        outputs,
-                        facts,
-                        (part,),
+                        window=window,
+                        places=outputs,
+                        named=facts,
+                        parts=(part,),
                     )
                 )
         return targets

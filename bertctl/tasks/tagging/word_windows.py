@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Ints, Ints32, numbers_of
+from bertctl.arrays import Ints, Ints32, numbers_of, starts_of
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import (
     IGNORED,
@@ -226,8 +226,8 @@ def encode_words(
     of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
     words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
     # Tokens before each word.
-    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)
-    starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
+    ends = starts_of(words.lengths)
+    starts = starts_of([len(sentence) for sentence in sentences])
     rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
     ids, type_ids, window_starts = layout.fill(
         [Ragged(words.flat, ends[left], ends[right] - ends[left])]
@@ -243,16 +243,17 @@ def encode_words(
     positions[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
-        return np.diff(np.concatenate([[0], np.cumsum(values[numbers])])[starts])
+        sums_before = starts_of(values[numbers])
+        return np.diff(sums_before[starts])
 
     n_tokens = np.diff(ends[starts])
     return WordFeatures(
         encoded=EncodedTexts(
             ids,
             type_ids,
-            window_starts,
-            lengths,
-            np.zeros(len(rows), dtype=np.int64),
+            starts=window_starts,
+            full_lengths=lengths,
+            unknown=np.zeros(len(rows), dtype=np.int64),
         ).mapped(),
         rows=rows,
         first=first,

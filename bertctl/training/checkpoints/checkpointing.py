@@ -24,7 +24,11 @@ class Due:
     def __init__(self, every: str | None, *, pause: float) -> None:
         self._pause = pause
         self._off = every == "off"
-        amount, unit = every.split() if every and not self._off else ("0", "")
+        if every and not self._off:
+            amount, unit = every.split()
+        else:
+            amount = "0"
+            unit = ""
         self._steps = int(amount) if unit == "steps" else 0
         if unit == "minutes":
             self._seconds = 60.0 * int(amount)

@@ -147,7 +147,8 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
         else:
             left = []
         left += [] if lowest else ["the embeddings"]
-        leave = f"{counted(epochs, 'epoch')} {'leaves' if epochs == 1 else 'leave'}"
+        verb = "leaves" if epochs == 1 else "leave"
+        leave = f"{counted(epochs, 'epoch')} {verb}"
         short = f"; {leave} {' and '.join(left)} as before"
         sentences.append(
             "unfreezing: the head in the first epoch, one layer more in each that follows, "

@@ -317,15 +317,14 @@ def _step(
     state.position += 1
     state.examples += len(indices)
     state.tokens += features.tokens_in(indices)
+    part_losses = {}
+    if len(result.losses) > 1:
+        part_losses = {f"{name}_loss": part_loss for name, part_loss in result.losses.items()}
     return {
         "step": state.step,
         "epoch": 0.0,
         "loss": loss,
-        **(
-            {f"{name}_loss": part_loss for name, part_loss in result.losses.items()}
-            if len(result.losses) > 1
-            else {}
-        ),
+        **part_losses,
         "learning_rate": rate,
         "grad_norm": norm,
         "examples_per_second": round(state.examples / state.seconds, 2),

@@ -46,9 +46,12 @@ class MicroBatches:
         """
         at_once = -(-self._batch_size // (self.count * workers))
         if at_once <= 1 or workers > 1:
+            examples = "examples" if at_once > 1 else "example"
+            message = f"out of memory with {at_once} {examples} of {longest} tokens at once"
+            if workers > 1:
+                message += f" in each of {workers} processes"
             raise DeviceError(
-                f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} "
-                "tokens at once" + (f" in each of {workers} processes" if workers > 1 else ""),
+                message,
                 remedy="What helps: a smaller `model.max_length=`; "
                 "`training.gradient_checkpointing=True`; "
                 f"`training.accumulation_steps={self.count * 2}` (the numbers stay the same); "

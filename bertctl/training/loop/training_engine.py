@@ -239,7 +239,10 @@ def _flat(job: "Job") -> dict[str, Any]:
             continue
         for name, value in fields.items():
             is_plain = isinstance(value, int | float | str)
-            flat[f"{section}.{name}"] = value if is_plain else json.dumps(value)
+            if is_plain:
+                flat[f"{section}.{name}"] = value
+            else:
+                flat[f"{section}.{name}"] = json.dumps(value)
     return flat
 
 
