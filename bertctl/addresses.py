@@ -137,9 +137,7 @@ def _full_address(address: str | Path) -> str:
 
 
 def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
-    """Returns kind, id and file of a repository on the hub.
-
-    It is None where the address is not the hub's.
+    """Returns kind, id and file of a repository on the hub; None for other addresses.
 
     Args:
         scheme: `hf`, or what a browser shows.

@@ -224,7 +224,7 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
 def line_offsets(lines: Path, n_lines: int) -> Offsets:
     """Returns where the first lines of a file begin, by reading it.
 
-    There are fewer offsets where it has fewer whole lines.
+    The result is shorter than requested if the file has fewer whole lines.
     """
     starts = [np.zeros(1, dtype=np.uint64)]
     n_starts = 1

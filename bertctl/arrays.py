@@ -29,9 +29,9 @@ def as_array(values: Any) -> Array:
 
 
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
-    """Returns (N,) the number of each key in the list of different ones, and that list.
+    """Returns (N,) the number of each key, and the different keys.
 
-    They are in the order they came.
+    Different keys are numbered in order of appearance.
     """
     if isinstance(keys, array):
         different, first_places, numbers_by_size = np.unique(

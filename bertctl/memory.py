@@ -53,9 +53,9 @@ class Limits:
 
 
 def system_file(path: Path) -> str:
-    """Returns what the kernel says in a file.
+    """Returns the content of a file of the kernel.
 
-    It is nothing where there is none, as on another system than Linux.
+    It is empty if there is no such file, as outside of Linux.
     """
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -274,7 +274,7 @@ class MemoryGuard:
 def rows_of_size(file: BinaryIO, rows: int) -> int:
     """Returns about how many rows an open file has, of which so many are read.
 
-    It is 0 for what has no size (a pipe).
+    It is 0 for a pipe, whose size is unknown.
     """
     with contextlib.suppress(OSError):  # what is no file of the system
         size = os.fstat(file.fileno()).st_size

@@ -231,7 +231,7 @@ class RunFolder:
     def clear(self, *, but: Collection[str] = ()) -> None:
         """Deletes what belongs to a run, status.json last.
 
-        Other files and folders stay, and so does their folder.
+        Other files stay, and so does their folder.
 
         Args:
             but: names that stay.
@@ -249,9 +249,9 @@ class RunFolder:
                 (self.path / folder).rmdir()
 
     def why_kept(self, *, only_done: bool = False) -> str:
-        """Returns why `delete` would not delete this run; empty where it would.
+        """Returns why `delete` would not delete this run; empty if it would.
 
-        It does as far as its lock does not say so.
+        Whether another process holds its lock is not looked at here.
 
         Args:
             only_done: keep a run that has not finished.
@@ -313,9 +313,7 @@ class RunFolder:
         return not self.path.exists()
 
     def refuse_output(self, output: Path) -> None:
-        """Refuses an output in the place of a file of this run but its report.
-
-        It also refuses one in the place of the model that the folder is.
+        """Refuses an output in the place of a file of this run, except its report, or of its model.
 
         Raises:
             UsageError: it is.

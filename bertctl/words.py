@@ -33,9 +33,9 @@ _WITH_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})")
 
 
 def as_number(value: Any) -> float:
-    """Returns what a value reads as.
+    """Returns the number that a value reads as.
 
-    It is NaN where it is no number, or a whole one of more than 308 digits.
+    It is NaN for other values, and for whole numbers of more than 308 digits.
     """
     try:
         return float(value)
@@ -60,7 +60,7 @@ def number_with_sign(text: str) -> str | None:
 def nearly_all(number: int, total: int) -> bool:
     """Returns whether these are nine in ten of all, or all of a few but one.
 
-    What a column is, others are odd in it.
+    Values that are not among them are odd ones.
     """
     return 10 * number >= 9 * total or (total >= 4 and total - number == 1)
 
@@ -82,10 +82,7 @@ def count_of(number: int, total: int, noun: str) -> str:
 
 
 def percent(number: int, total: int) -> str:
-    """Returns a share as `1.4 %`.
-
-    It is never 0 where there is something, and never 100 where something is left.
-    """
+    """Returns a share as `1.4 %`, never 0 for something and never 100 for less than all."""
     share = 100 * number / total if total else 0.0
     if 0 < share < 0.05:
         return "under 0.1 %"
@@ -120,10 +117,7 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
 
 
 def floor_to_tenth(number: float) -> float:
-    """Returns a number in tenths, rounded down.
-
-    Of what misses its end by a little, not all is there.
-    """
+    """Returns a number in tenths, rounded down, so that nearly all never reads as all."""
     return math.floor(10 * number) / 10
 
 
@@ -224,9 +218,9 @@ def did_you_mean(
 
 
 def unknown(noun: str, word: str, known: Iterable[str]) -> str:
-    """Returns the head of a refusal, `unknown metric 'acc': did you mean accuracy?`.
+    """Returns how a refusal begins: `unknown metric 'acc': did you mean accuracy?`.
 
-    What fits is the remedy's.
+    What fits belongs to the remedy.
     """
     return hinted(f"unknown {noun} '{word}'", word, known)
 

@@ -106,10 +106,7 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
-    """Returns the error for a place that can't be written.
-
-    It has what to do about it; see `failures_of`.
-    """
+    """Returns the error for a path that can't be written, with what to do about it."""
     how = "with `output=`"
     with suppress(UnavailableError):  # there is no cache
         if path.absolute().is_relative_to(cache_folder().absolute()):
@@ -151,9 +148,9 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Yields a text file (UTF-8) that takes the name `path` when it is whole.
+    """Yields a text file (UTF-8) that replaces `path` when it is whole.
 
-    It is packed if that ends with `.gz`.
+    It is compressed if `path` ends with `.gz`.
     """
     with ExitStack() as stack:
         raw = stack.enter_context(replacing_file(path))
@@ -300,10 +297,7 @@ def _sync(path: Path, *, with_content: bool = True) -> None:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Returns the number of the open file that a name such as /dev/stdout stands for.
-
-    It is not opened once more.
-    """
+    """Returns the descriptor behind a name such as /dev/stdout, without opening it once more."""
     match = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
     if match is None:
         return None

@@ -182,9 +182,9 @@ def fit_classifier(
 
 
 def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> float:
-    """Returns how good answers are.
+    """Returns how good answers are, the higher the better.
 
-    It is the likelihood of what is right, and of scores the squared error, negative.
+    It is the log-likelihood of the gold labels; for scores, the negative squared error.
     """
     if settings.is_regression:
         return -float(np.square(logits[:, 0] - labels).mean())

@@ -334,9 +334,10 @@ def can_be_probed(job: Job) -> bool:
 
 
 def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
-    """Returns the split to speak of.
+    """Returns the split whose scores are reported first.
 
-    It is one that has chosen nothing, else the one that picked the weights.
+    It is a split that nothing was chosen on, if there is one, else the one that the weights were
+    chosen on.
     """
     untouched = [split for split in splits if split != selection]
     if untouched:

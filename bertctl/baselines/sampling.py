@@ -57,9 +57,9 @@ def frozen_sample(
     by_word: bool,
     at_most: int = MOST_ROWS,
 ) -> Ints:
-    """Returns (n,) the training rows that the frozen encoder reads, ascending.
+    """Returns (n,) training rows that the frozen encoder reads, ascending.
 
-    They are all, or each label's share.
+    These are all rows, or a sample with each label's share.
 
     Args:
         job: Made ready.
@@ -135,9 +135,9 @@ def stratified(labels: Array, size: int, *, seed: int) -> Ints:
 
 
 def row_labels(rows: Rows, labels: Array | None) -> Array:
-    """Returns (N,) what rows are stratified by: their label numbers.
+    """Returns (N,) label numbers by which rows are stratified.
 
-    They are zeros where rows have none, several or scores.
+    They are all zero for rows without labels, with several labels or with scores.
     """
     is_number = labels is not None and labels.ndim == 1 and len(labels) == len(rows)
     if labels is None or not is_number or not np.issubdtype(labels.dtype, np.integer):

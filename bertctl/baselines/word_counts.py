@@ -111,9 +111,9 @@ def _texts(rows: Rows, column: str) -> list[str]:
 
 
 class LinearModel:
-    """A logistic regression on sparse features, or a ridge for scores.
+    """Logistic regression on sparse features, or ridge regression for scores.
 
-    There is one for each label where rows have several.
+    With several labels per row there is one regression for each label.
 
     Args:
         features: (N, V) sparse.

@@ -170,7 +170,7 @@ class DatasetRow:
     def official_files(self) -> tuple[str, ...]:
         """Files below a data folder, such as `SST-2/train.tsv`.
 
-        Where it has none of its own, the hub's.
+        These are the hub's files if the set has none of its own.
         """
         official_names = tuple(
             f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files
@@ -190,7 +190,7 @@ class DatasetRow:
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
         """Returns the published score to show beside a split's.
 
-        It is its own, or that of its test counterpart.
+        It is that of the split, or of its test counterpart.
         """
         counterparts = (split, split.replace("validation", "test"))
         return next(

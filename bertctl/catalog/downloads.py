@@ -316,9 +316,9 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
 
 def limit_sessions() -> None:
-    """Gives huggingface_hub's sessions limits.
+    """Limits how long huggingface_hub waits.
 
-    They are how long they wait when asked to, and how long an error may be.
+    That is how long it waits if a server asks it to, and how long it tries again after errors.
     """
     from huggingface_hub import get_session, set_client_factory
 

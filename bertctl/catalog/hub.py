@@ -44,9 +44,9 @@ class NotCachedError(UnavailableError):
 
 @contextlib.contextmanager
 def cache_only(*, not_even: bool = False) -> Iterator[None]:
-    """Fetches nothing inside.
+    """Takes files from the disk alone within `with`.
 
-    What is not on this disk raises `NotCachedError`, the hub reachable or not.
+    A file that isn't there raises `NotCachedError`, whether or not the hub can be reached.
 
     Args:
         not_even: raise it for what is on this disk too, to learn all that is wanted of the hub.
@@ -336,10 +336,7 @@ _ADVICE = (
 
 
 def shown(text: str) -> str:
-    """Returns what may be shown of a text that may have addresses in it.
-
-    It has no password, signature or token.
-    """
+    """Returns a text without the secrets of addresses in it: passwords, signatures, tokens."""
     from huggingface_hub import get_token
 
     return without_secrets(text).replace(get_token() or "\0", "***")

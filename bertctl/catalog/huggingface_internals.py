@@ -32,9 +32,9 @@ them."""
 
 
 def set_hub_variable(name: str, value: str | None) -> None:
-    """Sets a variable that huggingface_hub reads when it is imported, whether or not it has been.
+    """Sets a variable that huggingface_hub reads at its import, before the import or after.
 
-    It is as before at the end of the command.
+    It is restored at the end of the command.
     """
     current().set_variable(name, value)
     follow_environment()

@@ -111,9 +111,9 @@ class Lock:
             raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], snapshot: Found) -> str:
-        """Returns which of the found files is not as it is locked, and how.
+        """Returns which of the found files differs from the lock, and how.
 
-        It is an empty string if all are.
+        The text is empty if none does.
         """
         for name, path in snapshot.files.items():
             if name not in locked or not path.is_file():
@@ -167,9 +167,9 @@ def in_force() -> Lock | None:
 
 
 def enforce() -> None:
-    """Puts the lock in force, for this process and those that it starts.
+    """Puts the lock in force for this process and those that it starts.
 
-    It is the one that BERTCTL_LOCKED names, else that in here.
+    It is the lock that BERTCTL_LOCKED names, else the one in the current folder.
 
     Raises:
         UnavailableError: there is none.
@@ -184,7 +184,7 @@ def enforce() -> None:
 def lock_file() -> Path:
     """Returns the absolute path of the lock.
 
-    It is the one that BERTCTL_LOCKED names, else that in the current folder.
+    BERTCTL_LOCKED names it; otherwise it lies in the current folder.
     """
     path = expanded_path(os.environ.get(LOCKED, "")).absolute()
     if path.is_dir():

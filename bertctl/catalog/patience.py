@@ -52,9 +52,9 @@ _watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", d
 
 
 def sign_of_life(seconds: float) -> None:
-    """Allows the work that is under way so many seconds more.
+    """Gives the work that is under way so many seconds more.
 
-    It does nothing where nobody looks at a watch.
+    Without a time limit it does nothing.
 
     Raises:
         UnavailableError: the work was given up meanwhile.

@@ -167,9 +167,9 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
 
 
 def _tokenizer(words: dict[str, int]) -> Tokenizer:
-    """Returns what splits as BERT does, and finds whole words.
+    """Returns a tokenizer that splits as BERT does and looks up whole words.
 
-    It is lower-cased where no word has a capital.
+    It lower-cases text if no word of the file has a capital.
     """
     unknown, start = _SPECIAL[1:]
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))

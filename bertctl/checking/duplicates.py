@@ -45,9 +45,9 @@ Place = tuple[str, int]
 
 
 class SameRows:
-    """The rows of all splits, one after the other, and which of them are the same.
+    """Rows of all splits, one behind the other, and which of them say the same.
 
-    They say the same but for case and spacing.
+    Case and spacing don't count.
 
     Args:
         subject: What is checked.
@@ -180,7 +180,7 @@ class SameRows:
     def answers(self, positions: Ints) -> Ints:
         """Returns a number for what is to be learned of each row.
 
-        It is equal for equal answers, and -1 for nothing.
+        Equal answers have equal numbers; -1 means that there is no answer.
         """
         numbers = np.full(len(positions), -1, dtype=np.int64)
         for number, split in enumerate(self.splits):
@@ -577,9 +577,9 @@ def _remedy(earlier: str, other: str) -> str:
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:
-    """Returns what is to be learned of a row, comparable.
+    """Returns what is to be learned of a row, as a value that can be compared.
 
-    It is None where there is nothing (no label, a score, a span).
+    It is None for a row without a label, and for scores and spans.
     """
     split, index = place
     rows = subject.splits[split]

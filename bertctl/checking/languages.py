@@ -43,11 +43,7 @@ _READ = 200  # characters of a text that its language is judged by
 
 
 def check_languages(subject: Subject) -> Iterator[Finding]:
-    """Yields words and texts of another script or language than most.
-
-    They are texts in another script than most, words in two scripts, and longer texts in another
-    language.
-    """
+    """Yields texts in another script or language than most, and words in two scripts."""
     for split in subject.splits:
         columns = list(subject.texts[split].values())
         joined = (" ".join(fields) for fields in zip(*columns, strict=True))

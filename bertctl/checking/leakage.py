@@ -45,9 +45,9 @@ _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Looks at the training rows of single-label classification.
+    """Looks for words and lengths that give labels away, in rows with a single label.
 
-    Where there are none, at the first split.
+    It looks at the training rows, or the first split if there are none.
     """
     if "train" in subject.splits:
         split = "train"

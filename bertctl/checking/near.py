@@ -62,7 +62,8 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
 def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Yields pairs of near duplicates, some at a time.
 
-    They are (P,) where the earlier texts stand, where the later ones, and how alike they are.
+    Each part has three (P,) arrays: positions of the earlier texts, of the later ones, and how
+    alike they are.
 
     That is the Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their
     hundreds not every pair is listed, but every text has a partner. A pair at the threshold is
@@ -91,9 +92,9 @@ def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
 def _long_enough(
     texts: Iterable[str], positions: "array[int]", lengths: "array[int]"
 ) -> Iterator[str]:
-    """Yields the words of the texts that are compared.
+    """Yields the words of those texts that are long enough to be compared.
 
-    Where they stand goes to `positions`, how many letters they have to `lengths`.
+    Appends their positions to `positions`, and their numbers of letters to `lengths`.
     """
     for position, text in enumerate(texts):
         plain = words_alone(text)
@@ -235,7 +236,7 @@ class _Candidates:
 def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
     """Yields pairs of texts with equal numbers in a band, as earlier x N + later.
 
-    They are each text with the first such text, then with its neighbours.
+    Each text is paired with the first such text, and with the ones just before it.
     """
     n = signatures.n_texts
     order, is_first = _buckets(signatures, band)
@@ -249,9 +250,10 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
 
 
 def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Returns the texts that have equal numbers in a band with another one.
+    """Returns the texts that share their number in a band with another text.
 
-    They come bucket by bucket, with whether each is the first of its bucket.
+    They are in order of these numbers. The second array says which text is the first with its
+    number.
     """
     n = signatures.n_texts
     values = np.zeros(n, dtype=np.uint64)

@@ -80,10 +80,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _span(raw_span: Any) -> Span | None:
-    """Returns a span from `{start, end, label}` or `[start, end, label]`.
-
-    It is None where it is neither.
-    """
+    """Returns a span from `{start, end, label}` or `[start, end, label]`, else None."""
     if isinstance(raw_span, Mapping):
         start, end, kind = named_parts(raw_span)
     elif isinstance(raw_span, list | tuple) and len(raw_span) >= 2:

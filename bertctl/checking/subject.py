@@ -56,10 +56,7 @@ class Subject:
 
     @cached_property
     def several_labels(self) -> bool:
-        """Whether a row can have several labels.
-
-        It can as the recipe says, or where some field is a list.
-        """
+        """Whether a row can have several labels: the recipe says so, or some label is a list."""
         section = self.recipe.text_classification
         rows = self.splits.values()
         lists = (

@@ -154,9 +154,9 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
 
 @cache
 def _repairer() -> Callable[[str], str]:
-    """Undoes wrong decoding only where the text is none.
+    """Returns a function that undoes wrong decoding.
 
-    It leaves quotes, entities and ligatures alone.
+    It leaves quotes, entities and ligatures alone, which ftfy would change by default.
     """
     import ftfy
 

@@ -134,9 +134,9 @@ def _token_counts(
 def _sides(
     rows: Rows, texts: dict[str, Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Returns what stands before and after [SEP].
+    """Returns the texts before and after [SEP].
 
-    Of several choices the longest is as good as all of them.
+    Of several choices only the longest counts.
     """
     if "choices" in texts:
         longest = [
@@ -215,10 +215,7 @@ def _cut(
 
 
 def _longer(full: Ints, limit: int, model: str) -> str:
-    """Returns the length to choose.
-
-    It is that which keeps 99 % of the texts whole, or the longest that the model takes.
-    """
+    """Returns a length that keeps 99 % of the texts whole, or the longest that the model takes."""
     fits = int(np.ceil(np.quantile(full, _KEPT)))
     if model in MODELS:
         longest = MODELS[model].positions

@@ -103,9 +103,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _delivered(code: int, outputs: "Sequence[Output]") -> int:
-    """Writes the answer, and returns the code.
+    """Writes the answer, and returns the exit code.
 
-    It is the verdict's own, unless it is good and the answer was cut off.
+    A good verdict becomes an error if the answer was cut off.
     """
     enter("ending")
     for out in outputs:
@@ -182,9 +182,9 @@ def _first_example(text: str) -> str:
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
-    """Returns the refusal of an option.
+    """Returns the error for an unknown option.
 
-    It names what we call it, where another program has it, else the nearest.
+    It names our option for one of another program, else the nearest one.
     """
     from bertctl.cli.framework.typed_instead import option_hint
 
@@ -254,7 +254,7 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
 def _broken_package(error: BaseException | None) -> UnavailableError | None:
     """Returns the error of a package that can't be imported.
 
-    It does where one is behind this error and it is not ours.
+    It is None if no package but our own is behind this error.
     """
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__

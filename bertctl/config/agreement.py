@@ -65,9 +65,9 @@ class DisagreementError(ValueError):
 
 
 def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
-    """Returns what disagreed where that is why pydantic refuses.
+    """Returns the fields that disagree, if that is why pydantic refuses a recipe.
 
-    It is empty where single fields are wrong.
+    The result is empty if single fields are wrong.
     """
     causes = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
     return next((clash.found for clash in causes if isinstance(clash, DisagreementError)), ())
@@ -144,7 +144,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with folds.
 
-    There are both fields or neither, and only where there are no validation rows.
+    They need both fields, and no validation rows.
     """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):

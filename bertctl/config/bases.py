@@ -138,9 +138,9 @@ def _names(document: Document, key: str) -> list[str]:
 
 
 def _fill(file: RecipeFile, names: Sequence[str]) -> None:
-    """Puts the environment's values into a file's.
+    """Puts values of the environment into those of a file.
 
-    What is wrong with one is noted, and its field left out.
+    A wrong value is noted as a problem, and its field left out.
     """
     top = file.document.values
     parts: dict[str, Any] = {

@@ -73,7 +73,7 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
 def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
     """Returns the SHA-256 (hexadecimal) of what decides a run's numbers.
 
-    It is over settings, data by content, and model by files.
+    That is the settings, the data by content and the model by its files.
 
     Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other
     tasks' settings.

@@ -129,10 +129,7 @@ def trace_recipe(
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
-    """Returns the recipe under the name of its data.
-
-    It is so with that of a task, for data of one's own, without its how-to.
-    """
+    """Returns a task's recipe under the name of the person's own data, without its how-to."""
     data = recipe.data
     file = Path(recipe.data.train_file or "")
     changed = {}
@@ -158,9 +155,9 @@ def _how_to(task: str) -> str | None:
 def refuse_unnamed(
     recipe: Recipe, file: Path, named_fields: Collection[str], reaching: Iterable[str]
 ) -> None:
-    """Refuses what a recipe's file would have run or connected to.
+    """Refuses fields of a recipe file that would run code or connect to a server.
 
-    It does unless the command line names it too.
+    They are accepted if the command line names them too.
 
     Args:
         recipe: as it was read.
@@ -443,9 +440,9 @@ class _Layers:
                 self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
-        """Keeps what pydantic found, then looks for disagreements.
+        """Keeps the problems that pydantic found.
 
-        They are between the fields that are right by themselves.
+        Then it looks for disagreements between the fields that are valid by themselves.
         """
         disagreeing = disagreements_in(error)
         if disagreeing:
@@ -581,9 +578,9 @@ def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
 
 
 def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
-    """Returns the fields that a file needs so that it reads back as this recipe.
+    """Returns the fields that a file needs to read back as this recipe.
 
-    They are what was given, and what it is for.
+    These are the fields that were given, and what the recipe is for.
     """
     set_fields = {
         dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
@@ -599,9 +596,9 @@ def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
 
 
 def _is_folder(model: str, base: Path) -> bool:
-    """Whether a model's name is meant as a path.
+    """Returns whether a model's name is meant as a path.
 
-    It begins like one, or a folder or a file with a suffix is there.
+    It begins like one, or a folder or a file with a suffix exists.
     """
     matches = (
         (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()

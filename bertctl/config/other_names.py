@@ -22,10 +22,7 @@ def other_names(section: str) -> Mapping[str, Any]:
 
 
 def other_value(field: str, word: str) -> str:
-    """Returns the value of a field that other programs call so.
-
-    It is an empty text where there is none.
-    """
+    """Returns the value of a field that other programs name so; an empty text if unknown."""
     return str(other_names("values").get(field, {}).get(word.lower(), ""))
 
 

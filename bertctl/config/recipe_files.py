@@ -103,9 +103,9 @@ def is_recipe(name: str) -> bool:
 
 
 def is_data_file(name: str) -> bool:
-    """Returns whether a file of rows is meant, not a recipe.
+    """Returns whether a name means a file of rows, not a recipe.
 
-    It is a file, or a name with a suffix, that is no YAML.
+    It is a file, or has a suffix, and is no YAML.
     """
     path = expanded_path(name)
     return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))

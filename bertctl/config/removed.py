@@ -13,9 +13,9 @@ which never used it keeps its hash."""
 
 
 def drop_removed(recipe: dict[str, Any]) -> None:
-    """Takes removed fields at their old default out of a recipe's nested values.
+    """Drops removed fields that have their old default from a recipe's nested values.
 
-    Others are left, to be refused.
+    Others are left there, to be refused.
     """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")

@@ -71,9 +71,9 @@ def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) 
 
 
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
-    """Returns the file of a split below a data folder.
+    """Returns the file of a split below a data folder, or None.
 
-    It is an official one, else the hub's Parquet file, else None.
+    An official file comes before the hub's Parquet file.
     """
     return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
 

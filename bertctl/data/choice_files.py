@@ -574,9 +574,9 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
-    """Returns the columns of a file's first chunk, with further choices of a later one.
+    """Returns the columns of a file's first chunk, with choices that a later one adds.
 
-    Those go on numbering the choices.
+    The numbers of the new columns continue those of the first.
     """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
@@ -621,9 +621,9 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
 def _guess_context(
     table: Table, free: Mapping[str, str], beginning: str | None
 ) -> tuple[str, str | None]:
-    """Returns the context, and what stands before every choice.
+    """Returns the column of the context, and that of the text before every choice.
 
-    There is the latter where the two have the names of a known pair.
+    The latter is there if both have the names of a known pair.
     """
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:

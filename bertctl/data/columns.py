@@ -67,10 +67,7 @@ class FileColumns:
         return {name: value for name, value in names_by_role.items() if value is not None}
 
     def _roles(self) -> list[str]:
-        """Returns the canonical names of the columns but the id's.
-
-        Other fields are marked in their metadata.
-        """
+        """Returns the canonical names of the columns, without that of ids."""
         return [
             field.name
             for field in fields(self)
@@ -176,9 +173,9 @@ def columns_named(
 def other_columns(
     table: Table, used: Collection[str | None], canonical: Collection[str]
 ) -> dict[str, Sequence[Any]]:
-    """Returns the columns that nobody reads.
+    """Returns the columns that nobody reads, by name.
 
-    They have a name of their own where theirs is a canonical column's.
+    One that is called like a canonical column gets another name.
     """
     return {
         name if name not in canonical else beside_canonical(name): values
@@ -269,7 +266,7 @@ def label_of(
 
 
 def unclear_column(role: str, candidates: Sequence[str], source: str, *, more: str) -> UsageError:
-    """Returns the error for a column that can't be told among several, or is missing.
+    """Returns the error for a column that is missing, or can't be told among several.
 
     It says what to type.
     """

@@ -515,7 +515,7 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
 def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
     """Yields the sentences of spaCy's `.iob`, one per line.
 
-    They are words with their tags, or tag of speech and tag.
+    Each word has its tag, or its part of speech and its tag.
 
     Raises:
         DataError: a word with more or fewer parts than the first.

@@ -432,9 +432,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
-    """Whether the first record holds names.
+    """Returns whether the first record holds names.
 
-    It has one that was given or is usual, or nothing in it looks like data.
+    Its names were given or are usual, or nothing in it looks like data.
     """
     first = [cell.strip() for cell in records[0]]
     first, records = _without_empty_columns(first, records)
@@ -470,9 +470,9 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
 def _without_empty_columns(
     first: list[str], records: Sequence[Sequence[str]]
 ) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Returns the first record and all of them without empty columns.
+    """Returns the first record, and all records, without empty columns.
 
-    Those have no name there and hardly a value below.
+    An empty column has no name and hardly a value.
 
     Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether
     there is a header.

@@ -100,7 +100,7 @@ def _zipped(head: bytes) -> tuple[str, str]:
 def is_page(head: bytes) -> bool:
     """Returns whether a file begins like a page of HTML.
 
-    It does where an address of a page was downloaded.
+    Such a file was downloaded from the page about a file.
     """
     return _HTML.match(head) is not None
 
@@ -111,9 +111,9 @@ def is_json_row(text: str) -> bool:
 
 
 def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
-    """Returns what a file surely is by its first bytes.
+    """Returns the kind of a file if its first bytes leave no doubt.
 
-    It is Parquet, JSON, or a table with a usual header.
+    That is Parquet, JSON, or a table with a usual header.
 
     Args:
         head: its first bytes, unpacked.

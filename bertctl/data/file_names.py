@@ -86,7 +86,7 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
 
 
 def names_a_file(typed: str) -> bool:
-    """Returns whether a word has the form of a path.
+    """Returns whether a word looks like a path.
 
     It begins like one, or ends in the suffix of a file.
     """

@@ -119,9 +119,7 @@ def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
-    """Returns what stands between several labels in one cell, and those labels.
-
-    It is None where names are no such lists.
+    """Returns the separator of several labels in one cell, and the labels; None for no such lists.
 
     `a`, `b` and `a|b` are three names of two labels: the parts are fewer than the names.
     """
@@ -315,9 +313,9 @@ def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unrea
 
 
 def _cell(value: Any) -> Any:
-    """Returns a cell as a name, a number or a list of those.
+    """Returns a cell as a name, a number or a list of those; None for a blank cell.
 
-    It is None where the cell is blank; else the result is why it can't be read.
+    For a cell that can't be read it returns the reason.
     """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
@@ -464,7 +462,7 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
 
 
 def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places the vectors of 0 and 1 in a column's cells have.
+    """Returns the length of the vectors of 0 and 1 in a column's cells.
 
     It is 0 unless nearly all cells are such vectors.
 

@@ -336,9 +336,9 @@ def _in_few_bytes(numbers: "Ints") -> "Ints":
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of a column, of those that recur each once.
+    """Returns the values of a column, recurring ones once.
 
-    They are enough to see whether some value is there.
+    These are enough to see whether some value occurs.
     """
     if isinstance(values, CodedValues):
         return values.values
@@ -363,9 +363,9 @@ def codes_of(values: Sequence[Any]) -> CodedValues:
 
 
 def are_different(values: Iterable[Any]) -> bool:
-    """Returns whether no two values are the same as texts, and none is blank.
+    """Returns whether no two values are the same text, and none is blank.
 
-    It is False where two have one hash.
+    It is False if two have the same hash.
     """
     import numpy as np
 
@@ -469,9 +469,9 @@ class _CodedBuilder:
         self._values: list[Any] = []
 
     def extend(self, values: Sequence[Any]) -> bool:
-        """Adds values.
+        """Adds values, and returns whether the column is still packed.
 
-        It returns False, and adds no row, where too many are different, or something is no scalar.
+        It adds no row if too many are different, or something is no scalar.
         """
         try:
             codes = list(map(self._numbers.__getitem__, values))

@@ -41,9 +41,7 @@ def is_read_once(path: Path) -> bool:
 
 
 def regular(path: Path, *, seen_by_others: bool = False) -> Path:
-    """Returns the file to open in place of an input.
-
-    It is the input itself, or the temporary file with the bytes of a pipe.
+    """Returns the file to open for an input: the input itself, or a temporary copy of a pipe.
 
     Args:
         path: of the input.

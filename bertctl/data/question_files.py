@@ -234,9 +234,7 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
 
 
 def _refuse_other_format(table: Table, settings: DataSection) -> None:
-    """Refuses what other sets of questions are published in, by its name.
-
-    It does not if the person named columns.
+    """Refuses known formats of questions that can't be read, by name, unless columns were named.
 
     Raises:
         DataError: with what to do.
@@ -667,9 +665,7 @@ def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
 def _start_by_other_names(
     entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
 ) -> int | None:
-    """Returns where an answer begins, by fields that say it under other names.
-
-    It is None where none of them does.
+    """Returns where an answer begins, by fields of other names for it; None if there are none.
 
     Args:
         entry: The fields.
@@ -701,9 +697,9 @@ _NO_OFFSET = "no offset"
 
 
 def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects.
+    """Returns an object of lists, as in SQuAD's Parquet, as a list of objects.
 
-    It is None where lengths differ.
+    It is None if the lists have different lengths.
     """
     texts = _as_list(answers.get("text"))
     if texts is None:

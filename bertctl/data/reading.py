@@ -37,7 +37,7 @@ _UNLABELLED = (
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
     """Returns a whole labelled table with one row for all annotators of a task.
 
-    It says which rows nobody approved.
+    Warns of rows that nobody approved.
     """
     if not (options.whole and options.label_needed and columns.label in table.columns):
         return table
@@ -82,10 +82,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
 
 
 def _numbered(rows: Rows, table: Table, positions: Sequence[int]) -> Rows:
-    """Returns the rows at these places of a table.
-
-    They have their numbers in the file, where it has no lines.
-    """
+    """Returns rows with their numbers in the file, if the file has no lines."""
     if table.lines:
         return rows
     numbers = np.fromiter(map(table.number, positions), dtype=np.int64, count=len(positions))

@@ -92,9 +92,9 @@ class LoadedData:
     rows_in_memory: Mapping[str, MemoryFile] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> Sequence[Hashable]:
-        """Returns one key per row of these splits.
+        """Returns one key per row of these splits (`data.group_column`).
 
-        It is the same for rows that hang together (`data.group_column`).
+        Rows that belong together have the same key.
         """
         return groups_of(
             joined([self.splits[split] for split in splits]), self.recipe, self.columns
@@ -502,9 +502,9 @@ class _CatalogSource(_Source):
             )
 
     def _find_folder(self, data_dir: str | None) -> Path | None:
-        """Returns the given folder, that of the `datasets.yaml` or of the package.
+        """Returns the given data folder, that of the `datasets.yaml` or of the package.
 
-        It is None where the hub has the rows.
+        It is None if the rows are on the hub.
         """
         if self._row.bundled:
             return bundled_folder(self._row)

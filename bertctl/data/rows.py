@@ -106,7 +106,7 @@ class Rows:
 def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
     """Returns the columns that any of several parts has, one part behind the other.
 
-    They are packed where the rows are many.
+    Columns of many rows are packed.
 
     A part that lacks a column has None in it.
     """

@@ -174,9 +174,9 @@ def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
 
 
 def labels_of_single_rows(rows: Rows) -> list[str]:
-    """Returns the labels with a single row.
+    """Returns the labels that a single row has.
 
-    There are none where labels can't be counted, or are nearly all different.
+    It is empty if labels can't be counted, or are nearly all different.
     """
     of_label = _groups_of_labels(rows)
     if of_label is None or 2 * len(of_label) > len(rows):
@@ -283,7 +283,7 @@ class _Groups:
 def _groups_of_labels(rows: Rows) -> _Groups | None:
     """Returns the rows of each label.
 
-    It is None where there are none, or lists, which can't be counted.
+    It is None if there are no labels, or lists, which can't be counted.
     """
     if not rows.has("label"):
         return None
@@ -369,7 +369,7 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
     """Returns so many rows of each label, drawn by the seed, in file order.
 
-    It returns all rows of a label that has fewer.
+    Of a label with fewer rows it returns all.
     """
     rng = np.random.default_rng([seed, _LABEL_STREAM])
     chosen: list[int] = []

@@ -193,9 +193,9 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 
 
 def _mark_entities(tags: set[str]) -> bool:
-    """Whether tags are meant as marks of entities.
+    """Returns whether tags are meant as marks of entities.
 
-    They are `B-PER`, or `B`, `I` and `O` without any type.
+    Such tags are `B-PER`, or `B`, `I` and `O` without any type.
     """
     if any(
         letter in _ALL_LETTERS - {"O"} and kind
@@ -227,7 +227,7 @@ def written_as_mark(tag: str) -> str | None:
 def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
     """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`).
 
-    They stay as they are, where they mark nothing.
+    Tags that mark nothing stay as they are.
     """
     if _mark_entities(set(tags)):
         return tuple(tags)

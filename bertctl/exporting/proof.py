@@ -262,9 +262,9 @@ class Comparison:
     def _compared(
         self, session: GraphSession, windows: Sequence[Window]
     ) -> tuple[dict[str, Array], float]:
-        """Returns what the model says of a batch, and how far the graph is from it.
+        """Returns the model's outputs for a batch, and how far those of the graph are from them.
 
-        It is by the outputs that answers are made of.
+        Only outputs that answers are made of are compared.
         """
         inputs = padded(windows, self.subject.model.padding)
         names = answer_outputs(session.outputs)

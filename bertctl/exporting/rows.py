@@ -69,8 +69,7 @@ def comparison_rows(
 def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
     """Returns what the model reads of some training rows of a run.
 
-    They are other rows than the compared ones, so that the comparison stays fair. A model without a
-    run has none, and neither has a run whose training data is gone.
+    They are other rows than those of the comparison.
 
     Args:
         subject: The model.

@@ -85,7 +85,7 @@ class Subject:
     def windows_of(self, features: Features, indices: Ints) -> list[Window]:
         """Returns everything that the model reads of some windows of `Features`.
 
-        It is each choice, each sentence, and each part of a long text.
+        That is each choice, each sentence, and each part of a long text.
         """
         objective = self.task.objective(self.model.padding)
         rng = WindowRandom(0)
@@ -177,10 +177,7 @@ def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listene
 
 
 def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
-    """Returns how windows become one answer.
-
-    It does where the run reads long texts in windows that it pools.
-    """
+    """Returns how windows become one answer, if the run pools the windows of long texts."""
     if run.recipe.model.long_text != "window" or run.task.auto_class != _POOLS_WINDOWS:
         return None
     from bertctl.modeling.heads import last_layer

@@ -231,7 +231,7 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
 def lowest_cosine(first: Encoder, second: Encoder, windows: EncodedWindows) -> float:
     """Returns the lowest cosine between the vectors of two encoders.
 
-    It is over all layers, poolings and rows (or tokens).
+    The minimum is over all layers, poolings and rows (or tokens).
     """
     pairs = zip(_vectors(first, windows), _vectors(second, windows), strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)

@@ -62,8 +62,8 @@ class ExtractJob:
 
     @property
     def folder(self) -> Path:
-        """Returns OUT.parts, the folder in which whole rows lie for now.
+        """Returns OUT.parts, where whole rows lie until the file can be made.
 
-        They do until the file can be made. There is one folder per process.
+        There is one folder per process.
         """
         return self.output.with_name(f"{self.output.name}.parts")

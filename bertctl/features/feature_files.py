@@ -153,9 +153,9 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
-    """Returns the type of all labels.
+    """Returns the type of all labels: text if they are of several kinds.
 
-    It is text where they are of several kinds, and None for lists, and without labels.
+    It is None for lists, and without labels.
     """
     import pyarrow as pa
 

@@ -236,7 +236,7 @@ class ProbeTrainer:
     def _chosen_on(self, rows: Ints) -> Ints | slice:
         """Returns the training rows that the strength is chosen on.
 
-        They are all of them, or of words those of a seeded sample of sentences.
+        These are all rows; for words, the words of a seeded sample of sentences.
         """
         if not self._job.by_word:
             return slice(None)

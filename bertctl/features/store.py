@@ -167,9 +167,9 @@ class VectorStore:
         self._rows += len(rows)
 
     def commit(self) -> dict[str, Any]:
-        """Makes what was added outlive a kill.
+        """Makes what was added survive a kill.
 
-        It returns what the next attempt opens the folder with.
+        Returns the state that the next attempt opens the folder with.
         """
         for array in self._arrays.values():
             array.sync()

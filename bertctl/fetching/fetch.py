@@ -36,7 +36,7 @@ Need = Callable[[], object]
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
     """Yields what reads the model of a recipe and its splits.
 
-    They are each split that its runs read, and those in `splits`.
+    Splits are those that its runs read, and those in `splits`.
     """
     if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
         yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)

@@ -74,10 +74,7 @@ class KeptColumns:
 
 
 def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
-    """Returns canonical name -> name in the file, of some columns.
-
-    They are those that answers show under their canonical names.
-    """
+    """Returns canonical name -> name in the file for the columns that answers show."""
     return {
         column: name
         for column, name in rows.file_names.items()
@@ -88,7 +85,7 @@ def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
 def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
     """Returns what the file calls a column of rows.
 
-    It is `file_id` for ids that are not those of the answers.
+    The ids of answers are `id`, those of the file `file_id`.
     """
     if column == "id":
         return "file_id"

@@ -36,9 +36,7 @@ class Backend(Protocol):
     """What computes a model's outputs."""
 
     def __call__(self, **inputs: Any) -> Any:
-        """Returns the outputs for a batch as attributes.
-
-        They have the names that transformers gives them (`logits`).
+        """Returns the outputs for a batch as attributes, named as in transformers (`logits`).
 
         Args:
             inputs: (B, T) input_ids, attention_mask and token_type_ids, as the scorer has them:
@@ -179,9 +177,7 @@ class Engine:
         phase: str = "evaluating",
         listener: Listener = SILENT,
     ) -> ForwardResult:
-        """Returns what the task collects of every window.
-
-        It also returns the windows' losses where they have labels.
+        """Returns what the task collects of every window, and the losses of windows with labels.
 
         Whole batches are dealt out to the processes; each of them gets the whole result.
 

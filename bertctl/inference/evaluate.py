@@ -220,9 +220,9 @@ def data_document(
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
-    """Returns what a split has lost, and the tokens read.
+    """Returns what truncation took from a split.
 
-    It has lost truncated examples, and truncated and unknown tokens.
+    The counts are truncated examples, lost and unknown tokens, and the tokens that were read.
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """

@@ -77,7 +77,7 @@ class GraphBackend:
     def _of_texts(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Returns the answers of texts that are read in several windows.
 
-        It takes as many at once as there are texts.
+        As many windows are computed at once as there are texts.
         """
         assert self.windows is not None  # noqa: S101 - rows have windows where the model pools them
         feeds = {name: values for name, values in inputs.items() if name != "owners"}

@@ -96,7 +96,7 @@ def write_answers(
 ) -> None:
     """Writes answers as they come.
 
-    They are `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
+    The layout is `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
 
     With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it
     (OWASP, "CSV Injection"); what is a number stays.
@@ -129,9 +129,7 @@ def write_answers(
 
 
 class _LineFeeds:
-    """File whose lines end with a line feed alone.
-
-    It is for a CSV writer whose lines end with carriage return and line feed.
+    """File that makes the line ends of a CSV writer single line feeds.
 
     The writer quotes a field for the characters of its line end only, in Python before 3.11.9 and
     3.12.3: a carriage return in a text would end the row for whoever reads it.

@@ -46,7 +46,7 @@ class Scorer:
     ) -> Iterator[dict[str, Any]]:
         """Yields an answer per text, in order.
 
-        Of a pair it yields one for each side, and whether the first is the likelier.
+        For a pair it has one for each side, and whether the first is the likelier.
 
         Args:
             chunks: texts; or pairs, the good one first.
@@ -83,7 +83,7 @@ class Scorer:
     def summary(self) -> dict[str, Any]:
         """Returns the figures of all texts so far.
 
-        Of pairs the share in which the first was the likelier.
+        For pairs it has the share in which the first text was the likelier.
         """
         figures = {"model": self._model.name, "pll": self._variant, "texts": self._texts}
         figures |= _figures(self._sum, self._tokens)

@@ -102,9 +102,9 @@ class MaskedModel:
         self._engine = Engine.of(loaded, compute)
 
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
-        """Yields the number of each line, in any order, with its logarithms.
+        """Yields the number of each line, in any order, and its (K, V) log-probabilities.
 
-        They are the (K, V) logarithms of probabilities at its K places.
+        There is a row for each of the line's K masked places.
         """
         together = (
             min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1

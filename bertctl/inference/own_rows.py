@@ -72,9 +72,9 @@ def refuse_changed_rows(
 
 
 def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callable[[str], set[str]]:
-    """Returns what gives the hashes that a split has today.
+    """Returns a function that gives a split's hashes today.
 
-    It reads it under the limits that it was read with.
+    It reads the split under the limits of the first reading.
     """
     current = {limit: getattr(recipe.data, limit) for limit in _LIMITS}
     before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}

@@ -265,7 +265,7 @@ class Predictor:
     def carry(self, rows: Rows, listener: Listener) -> None:
         """Takes the columns of a chunk that are carried over.
 
-        Of one table they are those that the first chunk has.
+        Chunks of one table all have those of the first chunk.
         """
         task = self.run.task
         canonical = dict.fromkeys(
@@ -294,9 +294,9 @@ class Predictor:
             listener.warn(f"{message}. `format=jsonl` keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns an answer with its own probability.
+        """Returns an answer as it is written.
 
-        It has the likeliest labels alone where they are asked for.
+        It has its own probability, or the likeliest labels alone if they were asked for.
         """
         probabilities = answer.get("probabilities")
         answer = _with_probability(answer)

@@ -66,9 +66,9 @@ class ReadyRun:
 
     @property
     def guess(self) -> str | None:
-        """Returns which of two labels was taken for the positive one.
+        """Returns the label that was taken for the positive one of two.
 
-        It does where nothing says it, and is None where it is said.
+        It is None if the recipe or the data says which one it is.
         """
         positive = self.task.answers.positive
         dataset = self.data.dataset
@@ -106,9 +106,9 @@ class ReadyRun:
         return results
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
-        """Writes what the run is made of.
+        """Writes what the run is made of into its folder.
 
-        It is its recipe, with the command that runs it again, where it was begun, and rows that no
+        That is its recipe, the command that runs it again, where it was begun, and rows that no
         file has.
         """
         recipe = write_rows(
@@ -240,7 +240,7 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
 def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
     """Refuses labels that the task doesn't know.
 
-    It says so where a sample of the training rows has lost them.
+    The error says so if a sample of the training rows has lost them.
 
     Raises:
         DataError: With file and line.

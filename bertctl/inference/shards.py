@@ -72,9 +72,9 @@ def read_shard(text: str | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What this command does of the work.
+    """Part of the work that this command does.
 
-    It is a shard, the merge of all shards, or without both all of it.
+    It is a shard, the merge of all shards, or all of the work.
 
     Attributes:
         shard: Number, from 1, and count.
@@ -162,7 +162,7 @@ class Sharing:
     def resolve(self, output: Path) -> Path:
         """Returns where this command writes.
 
-        It is OUT, with the shard in its name where there is a place for it.
+        It is OUT, with the shard's name in the place that OUT has for it.
         """
         if self.shard is None or self.paths:
             return output
@@ -207,9 +207,7 @@ def parts_folder(output: Path) -> Path:
 def _check_pattern(
     output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool
 ) -> None:
-    """Refuses an output with a place for the shard in its name.
-
-    It does where there is no shard or something to merge.
+    """Refuses a place for the shard in an output's name if nothing is sharded or merged.
 
     Raises:
         UsageError: With what to type.
@@ -230,7 +228,7 @@ def _check_pattern(
 class _Shard(Workers):
     """One of those who share the work.
 
-    What it adds to a sum goes into its file, sealed with what it was made of.
+    Its part of a sum goes into its file, sealed with what it was made of.
 
     All of them together (not `is_apart`) come after the others, add nothing, and are who writes and
     prints.

@@ -95,7 +95,7 @@ def _bytes_by_type(weights: Mapping[str, StoredTensor]) -> dict[str, int]:
 def _labels(model_config: Mapping[str, Any]) -> list[str]:
     """Returns the names of the outputs by their ids.
 
-    There are none where config.json has none, as that of an encoder.
+    It is empty if config.json has none, as for an encoder.
     """
     if model_config.get("id2label"):
         return list(output_names(model_config))
@@ -161,7 +161,7 @@ def flops(
 ) -> dict[str, int]:
     """Returns the floating-point operations of the encoder's forward pass.
 
-    They are for a token and for an example.
+    There is a number per token and one per example.
 
     A product with a matrix takes two for each of its weights and tokens; scores and their use take
     4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as
@@ -179,10 +179,7 @@ def flops(
 def _memory(
     config: Mapping[str, Any], parameters: int, length: int, batch_size: int
 ) -> dict[str, int]:
-    """Returns about how many bytes a process on a CPU needs, in fp32.
-
-    They are those to fine-tune, and to answer.
-    """
+    """Returns about how many bytes fine-tuning and answering need on a CPU, in fp32."""
     from bertctl.training.step_memory import estimate_memory
 
     train = estimate_memory(
@@ -202,10 +199,7 @@ def _memory(
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
-    """Returns what the tokenizer is.
-
-    It is None where its files are of a kind that only transformers reads.
-    """
+    """Returns facts about the tokenizer; None if only transformers reads its files."""
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     with suppress(BertctlError):

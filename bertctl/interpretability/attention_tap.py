@@ -100,10 +100,7 @@ class Tap:
 
 @contextmanager
 def attending(network: Any, how: str) -> Iterator[None]:
-    """Makes a transformers model compute its attention by another function.
-
-    It is one of those that are registered there.
-    """
+    """Makes a transformers model compute its attention by another function registered there."""
     before = attention_function(network)
     network.set_attn_implementation(how)
     try:

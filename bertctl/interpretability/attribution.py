@@ -246,7 +246,7 @@ METHODS: Mapping[str, Method] = {
 def order_of(words: Floats) -> Ints:
     """Returns the numbers of words by what they contribute, the most first.
 
-    Those that can't be left out are not in it.
+    Words that can't be left out are not in it.
     """
     removable = np.flatnonzero(~np.isnan(words))
     return removable[np.argsort(-words[removable], kind="stable")]

@@ -93,7 +93,7 @@ class Explainer:
 
     @cached_property
     def baseline(self) -> tuple[int, str]:
-        """Token that stands for no word, id and name.
+        """Token that stands for no word, as id and name.
 
         It is [PAD], or what the tokenizer has in its place.
         """
@@ -113,9 +113,9 @@ class Explainer:
     def explain(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields each row's answer, as `predict` has it, with `targets`.
+        """Yields each row's answer as `predict` has it, with its explained `targets`.
 
-        They are the numbers it rests on, and why.
+        These are the outputs that the answer rests on, and what contributes to them.
 
         A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`,
         `words` with what each contributes by each method, and `methods` with what else is known of

@@ -59,7 +59,7 @@ class Line:
     def read_by_head(self, *, every: bool, last: bool) -> list[int]:
         """Returns the positions whose states the outputs come from.
 
-        They are those asked, or what stands for the whole line.
+        Without tokens of their own, outputs come from what stands for the whole line.
 
         Args:
             every: whether that is the mean of all.
@@ -144,9 +144,9 @@ def read_lines(
 def _words(
     parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer"
 ) -> tuple[list[dict[str, Any]], Ints | None]:
-    """Returns the words of a line of (T,) ids, and (T,) the word of each token.
+    """Returns the words of a line of (T,) ids, and the (T,) word of each token.
 
-    It is None where a part begins elsewhere.
+    It is None if a part of the text begins elsewhere.
     """
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)

@@ -290,9 +290,9 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
 
 
 class _Steps(Listener):
-    """Passes on how far the training is, and its warnings.
+    """Listener that passes on how far the training is, and its warnings.
 
-    What else it says is of a part of the run.
+    Other messages are about a part of the run.
     """
 
     def __init__(self, listener: Listener) -> None:

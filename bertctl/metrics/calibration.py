@@ -69,7 +69,7 @@ def reliability(
 ) -> list[ReliabilityBin]:
     """Returns the reliability table.
 
-    It has bins of equal width, what was promised in each and what was kept.
+    It has bins of equal width, with the mean confidence and the accuracy in each.
 
     Args:
         confidence: (N,) probabilities of the answers given, 0 to 1; or of any yes-or-no statements.
@@ -107,9 +107,9 @@ def reliability(
 def expected_calibration_error(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
 ) -> float:
-    """Returns the expected calibration error (ECE).
+    """Returns the expected calibration error (ECE), the mean over bins of |accuracy - confidence|.
 
-    It is the mean over bins of |accuracy - mean confidence|, weighted by their answers.
+    Bins are weighted by their numbers of examples.
 
     Args:
         confidence: (N,) probabilities, N at least 1.
@@ -161,9 +161,9 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
 
 
 def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
-    """Returns what the ECE of true probabilities would be.
+    """Returns the ECE that true probabilities would have on as many examples.
 
-    It is its mean and its 95th percentile, by simulation.
+    It is simulated: the mean and the 95th percentile.
 
     ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the
     examples. A measured ECE above the second number is more than chance.
@@ -402,9 +402,9 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
-    """Returns every cut between two different probabilities, and the one below them all.
+    """Returns every threshold between two different probabilities, and one below them all.
 
-    They are sorted from the strictest on.
+    The strictest comes first.
     """
     probability_N, gold_N = _checked(probability, gold)
     n_positive = int(gold_N.sum())

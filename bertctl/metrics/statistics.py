@@ -576,7 +576,7 @@ def mean_ranks(values_N: Floats) -> Floats:
 def influence(statistic: Statistic, counts_M: Ints) -> Floats:
     """Returns what one example of each kind adds, (M,).
 
-    They are jackknife pseudo-values, with the metric as mean.
+    These are jackknife pseudo-values; their mean is the metric.
 
     Kinds that do not occur have 0.
     """
@@ -592,7 +592,7 @@ def influence(statistic: Statistic, counts_M: Ints) -> Floats:
 def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
     """Returns the statistic without one example of each kind.
 
-    Where that is undefined, the one with all of them.
+    A value that is undefined is replaced by that of all examples.
     """
     counts = counts_M.astype(np.float64)
     without = _with_one_changed(statistic, counts, present, -1)
@@ -605,7 +605,7 @@ def _defined_resamples(
 ) -> Floats:
     """Returns (R,) values of resamples in which the statistic is defined.
 
-    They are fewer than asked where those are rare.
+    There are fewer than requested if few resamples define it.
     """
     values: list[Floats] = []
     missing = resamples

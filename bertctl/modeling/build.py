@@ -159,9 +159,9 @@ def build_tokenizer(
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
-    """Makes batches on a GPU be filled up to multiples of 8 tokens.
+    """Pads batches on a GPU to multiples of 8 tokens, if padding cannot change the result.
 
-    It does where padding does no harm: the same shapes recur.
+    The same shapes then recur.
     """
     is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
     if compute is not None and compute.device == "cuda" and is_fit:

@@ -67,7 +67,8 @@ class ClassifierSettings:
     def folds_of(self, labels: Array, groups: Ints | None) -> "Folds":
         """Returns the folds of rows.
 
-        They are as many as the settings say, or as the rarest label and the groups allow.
+        There are as many as the settings say, or fewer if the rarest label or the groups allow no
+        more.
 
         A label with a single row stays in training in every fold, and does not limit their number.
 
@@ -480,7 +481,7 @@ def _learn_mix(
 ) -> Floats:
     """Returns (K,) weights of standardised layers.
 
-    They are learned with a logistic (or linear) regression on their mean.
+    They are learned together with a logistic (or linear) regression on the weighted mean.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax

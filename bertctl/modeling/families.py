@@ -263,9 +263,9 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
 
 
 def read_length(config: Mapping[str, Any]) -> int:
-    """Returns how many tokens are read of a text where nobody says.
+    """Returns how many tokens of a text are read by default.
 
-    They are what the model can read, at most 512.
+    That is what the model can read, at most 512.
     """
     return min(model_positions(config) or 512, 512)
 

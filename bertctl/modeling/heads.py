@@ -57,10 +57,7 @@ def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def keep_in_fp32(network: nn.Module) -> None:
-    """Makes everything on top of the encoder compute in fp32 under autocast.
-
-    It does so in training and in scoring.
-    """
+    """Makes everything on top of the encoder compute in fp32 under autocast, also in scoring."""
     for name, module in head_modules(network):
         if "." not in name:
             module.forward = _in_fp32(module.forward)

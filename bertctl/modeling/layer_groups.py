@@ -60,7 +60,7 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
 def reinitialise(network: "nn.Module", n_top: int) -> None:
     """Initialises the pooler and the `n_top` highest layers anew, in place.
 
-    It does as the family does, by torch's generator.
+    It draws as the model's family does, from torch's generator.
 
     Args:
         network: a model of transformers; its head is left alone.

@@ -337,9 +337,7 @@ def _config_and_tokenizer(
 
 
 def _read_by_its_file(source: ModelSource) -> list[list[int]]:
-    """Returns the ids that a folder's tokenizer.json gives samples.
-
-    There are none where there is no such file.
+    """Returns the ids that a folder's tokenizer.json gives samples; none without such a file.
 
     Classes of transformers take the vocabulary out of the file, and make how texts are normalised
     and split anew.
@@ -630,9 +628,9 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 
 def _trained_labels(source: ModelSource) -> dict[int, str]:
-    """Returns the labels of the outputs, by their numbers, that config.json names.
+    """Returns the labels of the outputs by their numbers, from config.json.
 
-    There are none where it contradicts itself.
+    It is empty if config.json contradicts itself.
     """
     with contextlib.suppress(UnavailableError):
         return dict(enumerate(output_names(source.config)))

@@ -38,9 +38,9 @@ _WRITTEN = (
 def grow(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes a model whose vocabulary has more words of a corpus, and says which.
+    """Adds words of a corpus to a model's vocabulary, writes the model, and returns the words.
 
-    They are those that save most tokens.
+    They are the words that save most tokens.
 
     A new word's row is the mean of the rows of the tokens that it broke into, in the table of token
     vectors and in the masked-word head (its bias, and its matrix where that is one of its own); see

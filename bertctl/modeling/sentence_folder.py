@@ -90,10 +90,7 @@ class SentenceModules:
         return bool(self.steps) and self.steps[-1] is None
 
     def prompt(self, side: str | None = None) -> str:
-        """Returns the words before a text.
-
-        They are those of one of `SIDES` where there are such, else the default ones.
-        """
+        """Returns the words before a text: the prompt of one of `SIDES`, else the default one."""
         names = (*SIDES.get(side or "", ()), self.default_prompt or "")
         return next((self.prompts[name] for name in names if name in self.prompts), "")
 
@@ -199,9 +196,7 @@ def _read_parts(path: Path) -> list[_Part]:
 
 
 def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
-    """Returns how vectors are compared.
-
-    It is the prompts by name, the name of the default one, and the measure.
+    """Returns prompts by name, the default prompt's name, and how vectors are compared.
 
     Raises:
         UnavailableError: A default prompt that is none of the prompts, or a measure that is not
@@ -295,7 +290,7 @@ def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
 def chosen_modules(
     folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int
 ) -> SentenceModules:
-    """Returns how vectors are made where a recipe has its say.
+    """Returns how vectors are made, by a recipe.
 
     What it leaves open is as the model's folder says.
 

@@ -183,9 +183,9 @@ def sentence_head(network: nn.Module) -> SentenceHead | None:
 
 
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """Returns the head's weights that `save_head` wrote, by their names in the network.
+    """Returns the weights that `save_head` wrote, by their names in the network.
 
-    There are none for other networks.
+    It is empty for other networks.
     """
     head = sentence_head(network)
     if head is None:

@@ -253,9 +253,7 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
 
 
 def _check_size(config: dict[str, Any], folder: Path) -> None:
-    """Refuses a config that describes more than its weights hold, or than memory does.
-
-    It does so before anything is built.
+    """Refuses a config of a model larger than its weights or the memory, before it is built.
 
     Raises:
         UnavailableError: too many keys or labels, more layers than tensors, or weights that can't

@@ -80,7 +80,7 @@ class Place:
 def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     """Returns the tensors of a model's folder by name.
 
-    They are those of all files that its index names if it is in parts.
+    A model in parts has those of all files that its index names.
 
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
@@ -172,9 +172,7 @@ def _place(name: str, *, is_head: bool) -> Place:
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Returns the table that holds a vector for each token.
-
-    Of the embeddings it is the one with most rows.
+    """Returns the table that holds a vector for each token: the embedding with most rows.
 
     Raises:
         UnavailableError: there is none.

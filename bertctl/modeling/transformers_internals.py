@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def families_with(auto_class: str) -> frozenset[str]:
     """Returns the families that an Auto class of transformers knows.
 
-    They are read from its source: importing the module imports torch.
+    They are read from its source, as an import would also import torch.
     """
     words = re.sub("(?=[A-Z])", "_", auto_class.removeprefix("AutoModel")).upper()
     (folder,) = getattr(find_spec("transformers"), "submodule_search_locations", None) or ("",)

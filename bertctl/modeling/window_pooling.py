@@ -122,10 +122,7 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
 
 
 def saved_query(folder: Path) -> dict[str, Tensor]:
-    """Returns the attention's vector, by its name.
-
-    It does where one was saved beside the weights that transformers loads.
-    """
+    """Returns the attention's vector by its name, if one was saved beside the weights."""
     from safetensors import safe_open
 
     stored = stored_weights(folder).get(_QUERY)

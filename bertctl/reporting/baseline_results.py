@@ -92,7 +92,7 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
 def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
     """Returns a row per baseline and split; None without baselines.
 
-    It has the value, and by how much the run is better.
+    It shows by how much the run is better.
 
     Args:
         metrics: Content of metrics.json.

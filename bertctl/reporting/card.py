@@ -36,7 +36,7 @@ _MOST_LABELS = 100
 def write_card(folder: RunFolder) -> None:
     """Writes RUN/model/README.md from what the run folder holds.
 
-    It writes nothing where there is no model (a probe).
+    Without a model, as for a probe, it writes nothing.
 
     Raises:
         UnavailableError: the run has not finished, or the place can't be written.
@@ -74,9 +74,9 @@ def _metadata(run: RunContents) -> str:
 
 
 def base_model(name: str) -> str | None:
-    """Returns the hub's id of a model, as the recipe names it.
+    """Returns the hub's id of the model that the recipe names.
 
-    It is None for a folder, whose path says nothing elsewhere.
+    It is None for a folder, whose path means nothing elsewhere.
     """
     row = MODELS.get(name)
     if row is not None:

@@ -160,9 +160,7 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
 
 
 def element(text: str, label: str) -> str:
-    """Returns the text of an SVG file of this module as an `<svg>` element.
-
-    It has the colours of the page.
+    """Returns the text of an SVG file of this module as an `<svg>` element in the page's colours.
 
     Args:
         text: of the file.
@@ -196,7 +194,7 @@ def _or_gap(value: float | None) -> float:
 def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
     """Draws values with their intervals, one below the other.
 
-    It also shows what the answer that reads nothing gets.
+    A line shows what the answer that ignores the text gets.
 
     Args:
         rows: name, an entry of metrics.json, the baseline's value; the first one on top.
@@ -548,9 +546,9 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
 
 
 def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
-    """Draws what `bertctl lr-find` measured.
+    """Draws the loss by learning rate, as `bertctl lr-find` measured it.
 
-    It is the loss by learning rate, and the learning rates that it names.
+    The learning rates that it recommends are marked.
 
     Args:
         document: its answer.

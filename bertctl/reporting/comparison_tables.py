@@ -29,7 +29,7 @@ SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def tables(comparison: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     """Returns a comparison as tables.
 
-    They are metrics, differences, settings, data, speed, and examples that changed sides.
+    They show metrics, differences, settings, data, speed, and examples that changed sides.
 
     Args:
         comparison: what `compare` returned.

@@ -60,7 +60,7 @@ class Column:
 def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
     """Returns the numbers of the columns in which some row has something.
 
-    It returns all of them where there are no rows.
+    A table without rows keeps all of them.
     """
     if not rows:
         return list(range(columns))
@@ -114,9 +114,7 @@ def record_table(
     shaded: Collection[str] = (),
     data: Collection[str] = (),
 ) -> TableBlock:
-    """Returns a table with a row for each record.
-
-    It has a column for each of their keys, and numbers as people read them.
+    """Returns a table with a row for each record, and a column for each of their keys.
 
     Args:
         records: the rows.

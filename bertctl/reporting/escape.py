@@ -32,10 +32,7 @@ def one_line(text: str, *, limit: int = _CUT) -> str:
 
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text as one line of Markdown that means nothing but itself.
-
-    It does in a table cell and a list too.
-    """
+    """Returns a text as one line of Markdown without markup, also inside a table cell or a list."""
     escaped = (
         one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     )

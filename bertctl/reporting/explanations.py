@@ -60,10 +60,7 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
 
 
 def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
-    """Returns how likely the model finds the label that is explained.
-
-    It does where the model gives probabilities by label.
-    """
+    """Returns the probability of the label that is explained, if the model gives probabilities."""
     by_label = line.get("probabilities")
     label = target.get("label", line["prediction"])
     if isinstance(by_label, Mapping) and isinstance(label, str):
@@ -166,7 +163,7 @@ def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
     """Returns a figure of a method and that of a random order.
 
-    Where it is known, how far they are apart comes with it.
+    If it is known, it also has how far they are apart.
     """
     errors = figures[method].get("standard_errors", {})
     if figure in errors:

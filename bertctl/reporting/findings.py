@@ -63,9 +63,9 @@ def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
 
 
 def in_repository(file: str) -> str:
-    """Returns a path as GitHub and GitLab want it, from the root of the checkout.
+    """Returns a path from the root of the checkout, as GitHub and GitLab want it.
 
-    It does not matter what folder the job is in.
+    The folder in which the job runs does not matter.
 
     Outside of them, and for files that lie elsewhere, it is seen from the current folder where it
     is in it.

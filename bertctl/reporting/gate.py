@@ -92,7 +92,7 @@ class Judgement:
     def estimate(self) -> tuple[float, float | None, float | None]:
         """Returns value, low and high of what is compared.
 
-        It is the change for drops, else the metric.
+        For drops that is the change, else the metric.
         """
         return (self.change or self.metric).value, *self.corrected
 
@@ -206,7 +206,7 @@ class GateResult:
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
         """Returns what a metrics report holds.
 
-        It is every metric of the split, its interval, and the checks by verdict.
+        It has every metric of the split, its interval, and the numbers of checks by verdict.
         """
         samples: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics.metrics[self.split]:
@@ -454,7 +454,7 @@ class _Judge:
     ) -> tuple[GateVerdict, str]:
         """Returns verdict and sentence.
 
-        They are the worse ones where the run is no better than an answer that reads nothing.
+        They are worse if the run is no better than an answer that ignores the text.
         """
         if self.constant is not None:
             return "fail", f"{message}; but the run answers {self.constant} to everything"
@@ -681,9 +681,9 @@ class _Judge:
 def _cautions(
     ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy
 ) -> list[str]:
-    """Returns what else should be known of the verdict.
+    """Returns what else limits the verdict.
 
-    It is choices made on this split, few clusters, and several checks.
+    That may be choices made on this split, few clusters, or several checks.
     """
     chosen = ours.chosen_on(split)
     k = len(judgements)

@@ -36,9 +36,7 @@ def wants_annotations() -> bool:
 
 
 def annotations(checks: Sequence[Check]) -> list[str]:
-    """Returns workflow commands for all checks that did not pass.
-
-    They are at most 10 errors and 10 warnings, the worst first.
+    """Returns workflow commands for checks that did not pass: at most 10 errors and 10 warnings.
 
     Where there are more of a kind, the tenth says how many were left out.
     """

@@ -45,9 +45,7 @@ def metrics_report(samples: Sequence[Sample]) -> str:
 
 
 def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:
-    """Returns the checks that did not pass, the worst first.
-
-    They are GitLab's subset of the Code Climate format.
+    """Returns the checks that did not pass, the worst first, in GitLab's subset of Code Climate.
 
     Args:
         checks: in any order.

@@ -41,10 +41,7 @@ def render_html(report: Report) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """Returns a text whose long words may break after `_`, `-`, `/` and `.`.
-
-    They do not break within a word.
-    """
+    """Returns a text whose long words may break after `_`, `-`, `/` and `.`, and nowhere else."""
 
     def broken(word: re.Match[str]) -> str:
         return re.sub(r"([_/.-])(?=[^_/.-])", r"\1<wbr>", word[0])

@@ -112,10 +112,9 @@ def _worst_first(outcome: Outcome) -> TableBlock:
 def closing_tables(
     path: Path, metrics: MetricsDocument, *, dataset: str | None, by_label: bool
 ) -> tuple[list[Table | str], dict[str, Any]]:
-    """Returns the tables that a verb ends with, and lines between them.
+    """Returns the tables that a verb ends with, and the scores by number of windows.
 
-    They are the metrics and, where it is asked for, what was right of each label. The score by
-    windows comes where rows have several, and is returned by split, too.
+    The tables are the metrics and, if requested, what was right of each label.
 
     Args:
         path: the run.
@@ -144,9 +143,7 @@ def closing_tables(
 
 
 def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, Any]]:
-    """Returns the `metric` and its value for each number of `windows`, by split.
-
-    It does where rows have several windows.
+    """Returns `metric` and its value for each number of `windows`, by split, if rows have several.
 
     Args:
         path: the run.
@@ -345,10 +342,7 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
 
 
 def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
-    """Returns what temperature scaling would do.
-
-    It is None where it can't be fitted, or is not worth it.
-    """
+    """Returns what temperature scaling would do; None if it can't be fitted or is not worth it."""
     calibrated = answers.calibrated(lines)
     if calibrated is None:
         return None
@@ -468,9 +462,9 @@ def _slice_scores(
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Returns the values and their order.
+    """Returns the values of a column in the order of a table.
 
-    They are numbers by size, many as ranges of about equal size, and others by frequency.
+    Numbers are sorted by size, many of them as ranges; other values by frequency.
     """
     counted = Counter(values)
     if _MISSING in counted:

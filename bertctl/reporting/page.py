@@ -23,9 +23,9 @@ _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @cache
 def page_templates() -> Environment:
-    """Returns the templates, which escape whatever they are given.
+    """Returns the templates of pages, which escape their values.
 
-    They are compiled once for all pages of a process.
+    They are compiled once per process.
 
     A caller adds filters and tests of its own templates.
     """
@@ -72,10 +72,7 @@ def _source(pages: Environment, name: str) -> str:
 
 
 def visible_text(value: Any) -> Any:
-    """Returns a text with its control characters made visible.
-
-    What is markup already stays as it is.
-    """
+    """Returns a text with its control characters made visible, and markup left as it is."""
     if type(value) is str:
         return harmless(value, keep=_KEPT)
     return value

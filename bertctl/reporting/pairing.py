@@ -115,9 +115,7 @@ def not_computable(name: str, task: str) -> UsageError:
 
 
 def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> Difference | None:
-    """Returns the difference of two metrics as if of different examples.
-
-    It is None where one of them has no interval.
+    """Returns the difference of two metrics as if of different examples; None without intervals.
 
     Raises:
         UsageError: the metric is not there, or stands on another number of examples, so on other
@@ -172,7 +170,7 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
     """Returns whether two runs are the same model.
 
-    They have the same answers and losses, to the last digit.
+    Their answers and losses are equal, to the last digit.
     """
     return all(
         "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")

@@ -205,10 +205,7 @@ def _special_sections(run: RunContents) -> list[Section]:
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
-    """Returns links to the pages that lie in the run's folder.
-
-    Those of `attention` and `explain` are such pages.
-    """
+    """Returns links to the pages of `attention` and `explain` in the run's folder."""
     pages = [
         page
         for page in sorted(run.folder.path.glob("*.html"))

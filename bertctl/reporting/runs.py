@@ -130,9 +130,9 @@ class FinishedRun:
         )
 
     def chosen_on(self, split: str) -> dict[str, int]:
-        """Returns what was chosen on a split, and among how many.
+        """Returns what was chosen on a split, and among how many if that is known.
 
-        It is an epoch, a threshold or a setting, and the number where it is known.
+        It is an epoch, a threshold or a setting.
         """
         choices = self.metrics.selected_on
         return {name: choice.of for name, choice in choices.items() if choice.split == split}
@@ -234,9 +234,9 @@ def _check_export(folder: RunFolder) -> None:
 
 
 def _named_today(run: FinishedRun) -> MetricsDocument:
-    """Returns the metrics under the names they have now.
+    """Returns the metrics under today's names.
 
-    Of an older run the predictions say how many labels it has.
+    For an older run, the predictions say how many labels it has.
     """
     older = [
         split

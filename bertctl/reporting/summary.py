@@ -18,8 +18,6 @@ from bertctl.words import count, visible
 def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> TableBlock:
     """Returns a row per split and metric, the primary one first.
 
-    It has value, 95 % interval, n, baseline, and published score.
-
     Args:
         metrics: content of metrics.json.
         dataset: catalog name, for the published score; shown beside its own metric with the split
@@ -119,10 +117,7 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
 
 
 def decision_sentences(metrics: MetricsDocument) -> list[str]:
-    """Returns with which threshold and temperature each split was scored.
-
-    It does where they are not all scored alike.
-    """
+    """Returns which threshold and temperature each split is scored with, if they differ."""
     words = {}
     for split, decision in metrics.decisions.items():
         parts = []
@@ -170,9 +165,9 @@ def figure(value: float | None) -> str:
 
 
 def clusters_text(number: int | None) -> str:
-    """Returns how many groups of examples an interval stands on.
+    """Returns how many groups of examples an interval rests on, and whether they are few.
 
-    It says whether they are few, and is empty without groups.
+    It is empty without groups.
     """
     if number is None:
         return ""

@@ -17,9 +17,9 @@ _MOST = 10_000_000
 
 
 def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int) -> int | None:
-    """Returns about how many examples would pass a check if the value stays.
+    """Returns about how many examples a check would need to pass with the same value.
 
-    It is None where no number would.
+    It is None if no number of examples would do.
 
     Args:
         limit: What was asked.

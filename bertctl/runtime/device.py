@@ -40,9 +40,9 @@ class Compute:
 def choose_compute(
     settings: "RuntimeSection", *, only_fp32: str = "", reasons: Mapping[str, str] | None = None
 ) -> Compute:
-    """Resolves `auto`, and checks what was asked for.
+    """Resolves `auto`, and checks device and precision.
 
-    It sets the number of CPU threads of this process.
+    It also sets the number of CPU threads of this process.
 
     Processes that share a job, and have met, all take the first one's precision.
 

@@ -15,9 +15,7 @@ def trim_heap() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Makes the C library (glibc) reuse freed memory.
-
-    It would return it to the system after each batch.
+    """Makes the C library (glibc) reuse freed memory, not return it to the system after each batch.
 
     The system would hand it out again page by page: a tenth of BERT-base's training step on two
     cores. Where a process may have only so much memory, what is kept would be missing elsewhere.

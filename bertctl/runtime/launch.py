@@ -158,7 +158,7 @@ ALONE = Workers()
 def workers() -> Workers:
     """Returns this process among those of torchrun or `accelerate launch`.
 
-    It is `ALONE` where it is the only one.
+    A process that is the only one is `ALONE`.
 
     Raises:
         UsageError: the environment does not say where the processes meet, or they can't meet there.
@@ -252,9 +252,7 @@ def take_ranks_of_slurm() -> None:
 
 
 def check_ranks() -> None:
-    """Refuses an environment whose ranks are none, or do not fit.
-
-    They are the number of this process, and of all.
+    """Refuses RANK and WORLD_SIZE that are no numbers, or do not fit each other.
 
     Raises:
         UsageError: with the variable.
@@ -530,9 +528,9 @@ def die_when_parent_does(number: int = signal.SIGTERM) -> None:
 
 
 def _pass_on(lines: Iterable[bytes], stop_signals: Sequence[int]) -> None:
-    """Prints what the workers say.
+    """Prints the output of the workers, without the launcher's own lines.
 
-    It leaves out the launcher's own lines and its traceback at the end (or after a stop signal).
+    The launcher's traceback at the end is left out, too.
     """
     spoken = mute = False
     for line in lines:

@@ -17,9 +17,7 @@ from bertctl.runtime.device import fastest_on_cpu
 
 
 def packages() -> list[dict[str, Any]]:
-    """Returns what is installed of the packages in bertctl's own metadata.
-
-    Those of extras only where installed.
+    """Returns the installed packages among those that bertctl needs or its extras name.
 
     Each has its `name` on PyPI, the `wanted` versions (such as `>=2.6,<2.14`), the installed
     `version` (None where nothing is), the `extra` that requires it (empty where bertctl itself

@@ -49,9 +49,9 @@ def _measure(threads: int) -> Speeds:
 
 
 def _multiply(threads: int, before: int) -> Speeds:
-    """Multiplies matrices of an encoder's shapes, the precisions by turns.
+    """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient.
 
-    It does so forward and for the weight's gradient.
+    The precisions take turns.
     """
     import torch
 

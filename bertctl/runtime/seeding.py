@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowRandom:
-    """The random numbers of a training step.
-
-    They are the same for a window whatever micro-batch or process it is in.
+    """Random numbers of a training step, equal for a window in any micro-batch and process.
 
     Attributes:
         seed: of the run.
@@ -87,10 +85,7 @@ def set_generators(states: "Mapping[str, Tensor]") -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Keeps the generators of Python, NumPy and torch as they are.
-
-    They go on afterwards as if nothing had been drawn or seeded within.
-    """
+    """Restores the generators of Python, NumPy and torch at the end of `with`."""
     restore = _restore_generators()
     try:
         yield

@@ -14,9 +14,9 @@ _MOST = 4  # threads that do not wait for each other's Python
 
 
 def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
-    """Yields what some work makes of each item, in their order.
+    """Yields the result of some work for each item, in their order.
 
-    It takes as many items at once where few threads compute.
+    If the work uses few threads, several items are worked on at once.
 
     The threads of a torch operator wait for each other at its end, and all but one between two
     operators: with MiniLM on two cores for an eighth of the time. An item alone in its thread waits

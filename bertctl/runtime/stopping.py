@@ -44,9 +44,9 @@ it on."""
 
 
 class StopRequest:
-    """The signal that asked for the end of some work.
+    """Signal that asked for the end of some work.
 
-    It knows whether another one asks for something new.
+    It tells a second request from an echo of the first.
 
     Attributes:
         number: The first signal; 0 where none came.
@@ -197,7 +197,7 @@ def watch() -> None:
 class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
     """Gives the signals within `with` to another handler.
 
-    Those that are ignored stay so, and all in other threads.
+    Signals that are ignored stay ignored.
     """
 
     def __init__(self, handler: "Handler") -> None:
@@ -236,9 +236,9 @@ def _used_up(number: int, frame: "FrameType | None") -> None:
 
 
 def _speaks() -> bool:
-    """Returns whether this process speaks for the command.
+    """Returns whether this process reports the end of the command.
 
-    Of several the first does, and the launcher of all.
+    That is the launcher, or the first of several processes.
     """
     return "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0"
 

@@ -208,15 +208,13 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
 
 
 def telling_words(text: str) -> list[str]:
-    """Returns the words of a text that may name its cluster.
-
-    They are composed, without case, of two letters at least.
+    """Returns the words of a text that may name its cluster: without case, of two letters at least.
 
     Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks
     between words are read in pieces of some characters: two of Chinese, as search engines do, more
     of the others.
 
-    # "The café is open"   the cafe\u0301 is open -> the café is open
+    # "The café is open"   the café is open -> the café is open
     # "银行卡丢了"          银行 行卡 卡丢 丢了
     """
     words, offsets = split_words(unicodedata.normalize("NFC", text).casefold())

@@ -256,10 +256,7 @@ class IndexRows:
             return line_offsets(self._path, self._n_rows)
 
     def _line(self, file: io.FileIO, number: int) -> bytes | None:
-        """Returns the line of a row.
-
-        It is None where no line begins at its offset, or it ends elsewhere.
-        """
+        """Returns the line of a row; None if no line begins at its offset, or it ends elsewhere."""
         if number >= len(self._offsets):
             return None
         start = int(self._offsets[number])
@@ -276,10 +273,7 @@ class IndexRows:
 
 
 def _up_to_line_feed(file: io.FileIO, start: int, *, skipped: int) -> bytes:
-    """Returns the bytes of a file from an offset up to a line feed.
-
-    It is the first line feed behind the skipped ones.
-    """
+    """Returns the bytes of a file from an offset to the first line feed behind the skipped ones."""
     content = b""
     while piece := os.pread(file.fileno(), _PIECE, start + len(content)):
         content += piece
@@ -503,7 +497,7 @@ def identified(
 def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
     """Returns the different ids of the first rows of an index, in their order.
 
-    There are none where they are numbers of rows.
+    There are none if ids are numbers of rows.
     """
     path = index.folder / "rows.jsonl"
     if not n_rows:

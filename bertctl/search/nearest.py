@@ -240,9 +240,9 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
 
 
 def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
-    """Returns how (N,) cosines go with the scores that people gave the pairs.
+    """Returns how (N,) cosines correlate with the scores that people gave the pairs.
 
-    It is nothing where the rows have none.
+    It is empty if the rows have no scores.
 
     Nor is there anything of fewer than three pairs, or of scores that are all the same. The
     listener is warned of rows that have no score, which are left out.

@@ -90,7 +90,7 @@ class Adaptation:
 def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Sweep:
     """Refuses what the fine-tuning would refuse, before the pretraining is paid for.
 
-    It returns the half without it.
+    Returns the half without pretraining.
 
     Raises:
         UsageError: fewer than two seeds.
@@ -138,9 +138,9 @@ def estimate_adaptation(
 def adapt(
     adaptation: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
 ) -> tuple[dict[str, Any], int]:
-    """Pretrains, fine-tunes without and with it, and judges.
+    """Pretrains, fine-tunes without and with it, and compares.
 
-    What is done in the folder already stays.
+    What is in the folder already is not done again.
 
     Args:
         adaptation: what is to be done; checked.

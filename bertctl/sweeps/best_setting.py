@@ -106,8 +106,8 @@ def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
 def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
     """Returns the best score of a setting.
 
-    It is among the seeds that went well, else among those trained to their end, else among all.
-    Ties go to the first seed.
+    It is chosen among the seeds that went well, else among those trained to their end, else among
+    all.
     """
     valued = [score for score in setting.scores if score.value is not None]
     succeeded = [score for score in valued if score.state == "done"]

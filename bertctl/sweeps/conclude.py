@@ -78,9 +78,7 @@ _WORTH = {
 def conclude(
     folder: Path, *, test_split: bool = False, listener: Listener = SILENT
 ) -> SweepDocument:
-    """Reads all runs of a sweep and writes their result.
-
-    It is sweep.json, sweep.html, best.yaml, and pictures.
+    """Reads all runs of a sweep and writes sweep.json, sweep.html, best.yaml and pictures.
 
     Args:
         folder: SWEEP, with its plan and whatever runs there are.

@@ -72,11 +72,7 @@ class SweepWatch(EarlyStopping):
         self.is_paused = False
 
     def after_step(self, state: TrainingState) -> None:
-        """Raises what ends the run after a step.
-
-        It is a DivergedError when the run is lost, and a KeyboardInterrupt at its rung or without
-        its parent.
-        """
+        """Raises an error that ends the run after a step, if there is a reason."""
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
         trouble = divergence(state, likelihood=self._likelihood)

@@ -115,9 +115,7 @@ def settings_around(recipe: Recipe, axes: Sequence[str]) -> list[Setting]:
 
 
 def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:
-    """Returns a seeded sample of the settings, in the grid's order.
-
-    It returns all of them where no count is given.
+    """Returns a seeded sample of the settings in the grid's order, or all without a count.
 
     Raises:
         UsageError: fewer than one.

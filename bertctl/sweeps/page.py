@@ -358,10 +358,7 @@ def _settings_table(document: SweepDocument) -> TableBlock:
 
 
 def _rung_cells(row: SettingRow) -> list[str]:
-    """Returns the step where a setting was stopped, and its score there.
-
-    They are empty texts where it was not.
-    """
+    """Returns the step at which a setting was stopped, and its score there, or empty texts."""
     if row.step is None:
         return ["", ""]
     return [f"{row.step:,}", figure(row.rung_value)]

@@ -66,7 +66,7 @@ def write_pictures(document: SweepDocument, folder: Path) -> None:
 def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
     """Draws a row for each setting, the best on top.
 
-    It has a dot for each seed, the mean as a bar, and the majority dashed.
+    A dot is a seed, a bar the mean, the dashed line the majority's score.
     """
     rows = document.settings[:_MOST_ROWS]
     positions = {row.setting: place for place, row in enumerate(rows)}

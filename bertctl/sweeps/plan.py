@@ -118,9 +118,9 @@ class SweepPlan(BaseModel):
         return Recipe.model_validate(document)
 
     def identity(self) -> str:
-        """Returns a hash of what the sweep is, whatever the machine.
+        """Returns a hash of what the sweep is on any machine.
 
-        It is made of the base recipe without threads, the settings, and the seeds.
+        It is made of the base recipe without threads, the settings and the seeds.
         """
         recipe = self.base_recipe().with_fields("runtime", threads=None)
         identity_values = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
@@ -157,9 +157,7 @@ ROWS_FOLDER = "rows"
 
 
 def find_plan(folder: Path) -> SweepPlan | None:
-    """Returns the plan of the sweep that is to be resumed in a folder.
-
-    It is None when it is empty or does not exist.
+    """Returns the plan of the sweep in a folder; None if the folder is empty or does not exist.
 
     Raises:
         UsageError: it holds something else.

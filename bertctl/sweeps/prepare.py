@@ -143,7 +143,7 @@ class Sweep:
     def mine(self) -> list[SweepCell]:
         """Returns the cells to be run.
 
-        Of a shard they are every n-th by cost, so that shards take about as long, else all.
+        A shard has every n-th by cost, so that all shards take about as long.
         """
         number, count = self.request.shard or (1, 1)
         return self.by_cost(self.cells)[number - 1 :: count]
@@ -404,7 +404,7 @@ def _read(
 ) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
     """Reads and tokenizes what the cells need and was not read before.
 
-    It checks each setting on each data.
+    Each setting is checked with each data.
     """
     checked: dict[str, Inputs] = {}
     auto_was_said = bool(encoded)

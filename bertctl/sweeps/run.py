@@ -37,9 +37,9 @@ from bertctl.words import count
 
 @contextmanager
 def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
-    """Keeps others from running this sweep, or this shard of it.
+    """Keeps other processes from running this sweep, or this shard of it.
 
-    It yields the numbers of the open lock files.
+    It yields the descriptors of the open lock files.
 
     Raises:
         UsageError: another process does; which, and where.
@@ -56,7 +56,7 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
 def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> int:
     """Runs every cell of a sweep (or of a shard of it) that is not done.
 
-    It scores the chosen one on test if asked.
+    If requested, it scores the chosen run on test.
 
     Args:
         sweep: made ready; its folder is made, or holds a part of it already.
@@ -237,7 +237,7 @@ class SweepRunner:
     def score_test(self) -> None:
         """Scores the recommended run on the test split, once.
 
-        Where its model is gone, it is trained again first.
+        If its model is gone, it is trained again first.
         """
         plan, cells = read_cells(self._folder)
         best = best_cell(plan, by_setting(plan, cells))

@@ -141,10 +141,7 @@ class SlurmQueue:
         return self.state(job_id) in (*_OVER, "gone")
 
     def unfinished_below(self, folder: Path, names: Collection[str]) -> list[QueuedJob]:
-        """Returns jobs whose script lies in the folder and that have one of the names.
-
-        They are an earlier command's.
-        """
+        """Returns jobs of an earlier command, with these names and a script in the folder."""
         with self._lock:
             self._warn(self._poll())
             jobs = list(self._jobs.values())

@@ -224,9 +224,9 @@ def note_failure(folder: RunFolder, message: str) -> None:
 def _train(
     job: Job, folder: RunFolder, settings: WorkerSettings, pause_at: int | None
 ) -> dict[str, float] | None:
-    """Trains and scores, from a checkpoint where there is one.
+    """Trains and scores, from a checkpoint if there is one.
 
-    It returns the seconds of both, None where it waits.
+    Returns the seconds of both; None if the run waits at a rung.
     """
     # A worker of a sweep that was killed takes a moment to end.
     with hold(folder.path / ".lock", patient=True):
@@ -271,9 +271,7 @@ def _train(
 
 
 def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
-    """Returns the seconds of a run that another worker has finished meanwhile.
-
-    It is empty where there is none.
+    """Returns the seconds of a run that another worker has finished meanwhile; empty if none has.
 
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
     """

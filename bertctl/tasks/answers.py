@@ -191,9 +191,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the answers that these lines are, at least one.
+        """Returns the answers of a task by its prediction lines, at least one.
 
-        What is known of labels is read from them.
+        Labels are read from the lines.
         """
         return cls()
 
@@ -287,7 +287,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
     # The answer that ignores the input
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
-        """Returns the best answer for somebody who can't read.
+        """Returns the best answer that ignores the text.
 
         It is the most frequent gold answer of the training rows.
         """
@@ -370,7 +370,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns input, gold answer and prediction of a line, as a person reads them.
 
-        There is no input where the line has none.
+        The input is missing if the line has none.
         """
         return self.shown_input(line), str(line["gold"]), str(line["prediction"])
 
@@ -483,10 +483,7 @@ def accuracy(answers: Answers, lines: Lines) -> Contributions:
 
 
 def clustered(by_line: Contributions, lines: Lines) -> Contributions:
-    """Returns what these lines add, with the clusters that they name.
-
-    Where each stands by itself they name none.
-    """
+    """Returns contributions with the clusters that lines name, if they name some."""
     if by_line.clusters is not None or len(by_line.rows) != len(lines) or "cluster" not in lines[0]:
         return by_line
     if isinstance(lines, ClassLines):

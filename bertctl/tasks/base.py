@@ -132,7 +132,7 @@ class Features(Protocol):
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the predictions that these windows alone make.
 
-        They are in the order of `Task.collect_outputs`.
+        The order is that of `Task.collect_outputs`.
         """
 
     @property
@@ -218,7 +218,7 @@ class Task(ABC):
     def label_names(self) -> tuple[str, ...]:
         """Names of the labels, in the order of the head's outputs.
 
-        There are none where answers are no labels.
+        It is empty if answers are no labels.
         """
         return ()
 
@@ -323,9 +323,9 @@ class Task(ABC):
         return {"logits": as_array(outputs)}
 
     def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
-        """Returns a few answers to look at as training goes on.
+        """Returns a few answers to show while training goes on.
 
-        There are none here, where predictions are written at the end.
+        It is empty here: predictions are written at the end.
         """
         return []
 

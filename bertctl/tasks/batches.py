@@ -91,9 +91,7 @@ def present(labels: _T | None) -> _T:
 
 
 def labels_of_none(like: Array, n_rows: int) -> Array:
-    """Returns labels of rows that have none.
-
-    They are `IGNORED` among class numbers, and NaN among 0/1 rows and scores.
+    """Returns labels for rows that have none: `IGNORED` for classes, NaN for 0/1 rows and scores.
 
     Args:
         like: (N, ...) labels of other rows.

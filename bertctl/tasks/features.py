@@ -32,9 +32,9 @@ class SplitFeatures(ABC):
         return None
 
     def texts_to_keep_apart(self) -> Ints | None:
-        """Returns (U, K) numbers of texts that no batch should hold twice.
+        """Returns (U, K) numbers of texts that no batch should hold twice, for each window.
 
-        They are those of each window; None where a batch may hold them.
+        It is None if a batch may hold them all.
         """
         return None
 

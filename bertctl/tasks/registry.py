@@ -71,7 +71,7 @@ def answer_type(task: str) -> type[Answers]:
 def known_metrics() -> dict[str, Metric]:
     """Returns the definitions of all metrics by name.
 
-    Where tasks share a name, that of the first.
+    Of tasks that share a name the first one's counts.
     """
     tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
     metrics: list[Metric] = []

@@ -13,7 +13,7 @@ from bertctl.tasks.questions.answer_windows import AnswerFeatures
 def n_answers(features: Features) -> int:
     """Returns how many answers a teacher gives to a split.
 
-    There is one for each prediction, and for questions one for each position of each window.
+    There is one for each prediction; for questions, one for each position of each window.
     """
     if isinstance(features, AnswerFeatures):
         return int(features.position_starts[-1])

@@ -41,9 +41,9 @@ def id_writer(
 
 
 def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
-    """Returns what writes one line per text.
+    """Returns a function that writes one line per text.
 
-    It is the (V,) name of each of its ids, with a space between.
+    A line has the names of the text's ids with a space between; `names` are those of all V ids.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -84,10 +84,7 @@ class Layout:
         return sum(len(slot.ids) for slot in self.slots)
 
     def before(self, sequence: int) -> int:
-        """Returns the number of special tokens before a text.
-
-        It is the first text (0), or the second one (1).
-        """
+        """Returns the number of special tokens before the first text (0) or the second one (1)."""
         place = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
         return sum(len(slot.ids) for slot in self.slots[:place])
 

@@ -66,9 +66,9 @@ class LongText:
         return cls(mode, model.max_length, stride, pooling)
 
     def fields(self) -> dict[str, Any]:
-        """Returns what a model's config says of it, in the recipe's names.
+        """Returns what a model's config says about long texts, in the recipe's names.
 
-        It says nothing where texts are cut as usual.
+        It is empty if texts are cut as usual.
         """
         if self.mode == "window":
             windows = {"window_stride": self.stride, "window_pooling": self.pooling}

@@ -76,9 +76,9 @@ def _post_processors(tokenizer: Tokenizer) -> list[Any]:
 
 
 def without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns where a part of a text begins and ends without blanks around it.
+    """Returns the bounds of a part of a text without the blanks around it.
 
-    What is blank becomes its end.
+    A part of blanks alone becomes empty, at its end.
     """
     while start < end and text[start].isspace():
         start += 1
@@ -135,9 +135,9 @@ SentencePiece's."""
 
 
 def needs_space(tokenizer: Tokenizer) -> bool:
-    """Returns whether words alone lack the mark of a space that they have in a text.
+    """Returns whether single words lack the mark of a space that they have in a text.
 
-    They do in RoBERTa, GPT-2, and ModernBERT.
+    They do in RoBERTa, GPT-2 and ModernBERT.
 
     What transformers calls `add_prefix_space`, asked of the tokenizer itself.
     """

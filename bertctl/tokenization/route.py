@@ -122,7 +122,7 @@ class Route:
     def encode(self, texts: Sequence[str]) -> Flat:
         """Returns the ids of safe texts without special tokens.
 
-        They are (T,) flat, with (N,) tokens of each text.
+        These are (T,) ids of all texts, and (N,) tokens of each text.
 
         A call with as few texts as there are cores splits long ones itself, if need be within a
         word, so it always gets more.
@@ -229,7 +229,7 @@ def _load_fast(serialised: str) -> Callable[..., Any] | None:
 def _path_of(content: bytes) -> Iterator[str]:
     """Gives a path for a library that reads files only.
 
-    It is of a file in memory, where the system has such, else of a temporary one.
+    It names a file in memory if the system has such, else a temporary file.
     """
     if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
         descriptor = os.memfd_create("tokenizer.json")

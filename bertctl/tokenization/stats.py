@@ -166,9 +166,7 @@ def quantile(histogram: Ints, share: float) -> int:
 
 
 def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
-    """Returns equal steps of (first length, last length, texts).
-
-    They are at most `steps`, from the shortest to the longest text.
+    """Returns at most `steps` equal steps of (first length, last length, texts), shortest first.
 
     The last step holds all that lies beyond the 99.5th percentile, so that one long text does not
     flatten the rest.

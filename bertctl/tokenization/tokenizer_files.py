@@ -111,9 +111,9 @@ def open_tokenizer(
 
 
 def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
-    """Returns what tokenizer.json holds, and the ids of its special tokens.
+    """Returns the tokenizer of tokenizer.json, and the ids of its special tokens.
 
-    They are by role, such as `pad_token`.
+    The ids are by role, such as `pad_token`.
 
     None where a folder has no such file, or where those beside it name tokens that it has not:
     transformers adds them.
@@ -160,9 +160,9 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
 
 
 def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
-    """Adds the tokens that the files beside a vocabulary tell of.
+    """Adds the tokens that files beside a vocabulary list, in the order of their ids.
 
-    They are in the order of their ids, as transformers adds them.
+    transformers adds them in that order, too.
     """
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):

@@ -74,10 +74,7 @@ def train(
 
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
-    """Returns the most frequent characters, as the tokenizer normalises them.
-
-    They are in the order of their code points.
-    """
+    """Returns the most frequent characters after normalising, in the order of their code points."""
     sides = chain.from_iterable(chunk.sides for chunk in chunks)
     texts = chain.from_iterable(sides)
     raw = Counter(itertools.chain.from_iterable(texts))

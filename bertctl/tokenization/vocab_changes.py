@@ -198,10 +198,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
 
 
 def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
-    """Returns the tokens that BPE merges on its way to these.
-
-    They are of each all that any merge makes it of.
-    """
+    """Returns the tokens that BPE merges on its way to these, by any merge that makes them."""
     made: dict[str, set[str]] = {}
     for first, second in merges:
         made.setdefault(first + second, set()).update((first, second))

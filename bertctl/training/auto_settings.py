@@ -195,10 +195,7 @@ def batch_size(traits: TrainingTraits) -> int:
 
 
 def epochs(traits: TrainingTraits) -> int:
-    """Returns the passes over the training rows.
-
-    They are the more, the fewer the rows and the more the labels.
-    """
+    """Returns the passes over the training rows: more for few rows, and for many labels."""
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
     many_labels: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
     n_epochs = round(_USUAL_EPOCHS * few_rows * many_labels)

@@ -321,7 +321,7 @@ class _Start:
 def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
     """Returns the weights that the head begins with.
 
-    They are on the pooler as it is, or as it passes the state on.
+    The pooler stays as it is, or is made to pass the first token's state on.
 
     A pooler that was trained for something else, or never, keeps less of a text than the state of
     its first token. Which one is better, rows that are held out say.
@@ -365,7 +365,7 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
 def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
     """Returns the numbers of the training windows that are read, ascending.
 
-    They are all windows, or a sample with each label's share.
+    These are all windows, or a sample with each label's share.
 
     The sample is one that can be read in a tenth of the run's time.
 

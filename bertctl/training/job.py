@@ -109,7 +109,7 @@ class Job(ReadyRun):
     def training_features(self) -> Features:
         """Windows that training reads.
 
-        They are those of the training rows, then those of rows without labels.
+        Windows of the training rows come first, then those of rows without labels.
         """
         return joined_features(self.features)
 
@@ -199,7 +199,7 @@ def n_training_windows(features: Mapping[str, Features]) -> int:
 class Encoded:
     """Rows, and what the model reads of them.
 
-    They are the same for all jobs whose recipes have one `encoding_key`.
+    Jobs whose recipes have one `encoding_key` share it.
 
     Attributes:
         data: the splits.

@@ -97,7 +97,7 @@ class ModelSelection:
     def offer(self, state: TrainingState, evaluation: Evaluation) -> None:
         """Keeps the weights for the average at the end.
 
-        It does where the recipe asks for one and they are among the best.
+        It does so if the recipe wants an average and they are among the best.
         """
         if self._averaging is not None:
             self._averaging.offer(state, evaluation, self._job.loaded)

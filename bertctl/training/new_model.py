@@ -126,7 +126,7 @@ def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
 def _fields(size: str, listener: Listener) -> dict[str, Any]:
     """Returns fields of a BertConfig.
 
-    They are for a size of google-research/bert's miniatures, or out of a JSON file.
+    They describe a size of google-research/bert's miniatures, or come from a JSON file.
 
     Raises:
         UsageError: no such size, or a file that describes another family.

@@ -209,7 +209,7 @@ class Planner:
     def resume(self, seconds: float, steps: int) -> None:
         """Takes the seconds of the steps before an interruption.
 
-        It does so once the work of an epoch is known.
+        Call it once the work of an epoch is known.
         """
         if steps:
             self._pace_before = seconds / self._work_between(0, steps)
@@ -217,7 +217,7 @@ class Planner:
     def begin_epoch(self, work: Floats) -> None:
         """Takes the (B,) work of the batches of an epoch.
 
-        Those to come are expected to be like it.
+        Later epochs are expected to be like it.
         """
         self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
 
@@ -231,10 +231,7 @@ class Planner:
             self._measured.append((seconds, work))
 
     def pace(self, steps: int = 0) -> float:
-        """Returns the seconds of a unit of work, by the latest steps.
-
-        They are so many, but no fewer than eight.
-        """
+        """Returns the seconds of a unit of work, by the latest steps, at least eight."""
         if not self._measured and self._pace_before is not None:
             return self._pace_before
         if not self._measured:
@@ -263,9 +260,7 @@ class Planner:
         return used + self.seconds_until(step, step, self.pace()) - self._limit
 
     def fitting_steps(self, step: int, planned: int, used: float) -> int:
-        """Returns how many steps the run should have.
-
-        It is the planned number unless that misses the limit.
+        """Returns how many steps the run should have: as planned, unless that misses the limit.
 
         Args:
             step: Steps that were taken.
@@ -296,7 +291,7 @@ class Planner:
     def _most_steps_in(self, time_left: float, step: int, pace: float) -> int:
         """Returns the largest number of steps with which the run ends in time.
 
-        It is the present step if none is left.
+        If time is up already, it is the present step.
         """
         fewest = step
         most = self._whole_steps
@@ -381,7 +376,7 @@ class TimeLimitedSteps(StepPlan):
     def after_step(self, state: TrainingState) -> None:
         """Notes what the step took.
 
-        Where a look at the clock is due, it plans the number of steps anew.
+        If a look at the clock is due, it plans the number of steps anew.
         """
         now = time.perf_counter()
         self._planner.note_step(now - self._mark, state.position)
@@ -432,7 +427,7 @@ class TimeLimitedSteps(StepPlan):
     def _decide(self, state: TrainingState) -> tuple[int, int]:
         """Returns the number of steps, and the step of the next look at the clock.
 
-        They are as the first process sees them.
+        The first process decides for all.
         """
         decision = ""
         if self._workers.is_first:
@@ -445,7 +440,7 @@ class TimeLimitedSteps(StepPlan):
     def _announce(self, steps: int, state: TrainingState) -> None:
         """Reports what fits into the limit.
 
-        It does once it is known, and again where it changes by more than a quarter.
+        It does so once it is known, and again if it changes by more than a quarter.
         """
         used = self._used()
         if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
@@ -494,10 +489,7 @@ class TimeLimitedSteps(StepPlan):
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:
-        """Times the scoring of a few rows.
-
-        What comes after the last step is then known before it comes.
-        """
+        """Times the scoring of a few rows, to know before the last step what comes after it."""
         self._sampled_at = state.step
         n_rows = 0
         if self._workers.is_first and self._job.recipe.task != PRETRAINING:
@@ -550,7 +542,7 @@ class _Work:
     def of_batches(self, batches: Plan) -> Floats:
         """Returns the (B,) work of training batches.
 
-        Of very many, the later ones are as the mean of the first.
+        Only the first of very many are computed; the others count as their mean.
         """
         computed = np.array([self._of_batch(batch) for batch in batches[:_MOST_BATCHES]])
         others = np.full(len(batches) - len(computed), computed.mean())

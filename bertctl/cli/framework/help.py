@@ -31,9 +31,9 @@ _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 def described(docstring: str) -> tuple[str, dict[str, str]]:
-    """Returns the help of a verb, and that of its options by parameter.
+    """Returns the help of a verb and that of its options, by parameter.
 
-    They are a docstring without its `Args:`, and those.
+    The first is its docstring without `Args:`, the second are the entries below it.
     """
     before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
     section, title, examples = rest.partition("\n\nExamples:\n")
@@ -188,9 +188,7 @@ def _bold(text: str) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
-    """Returns a group of rows.
-
-    It is in two columns where that leaves room for the texts, else each text is below its flags.
+    """Returns a group of rows, in two columns if there is room, else each text below its flags.
 
     Args:
         title: the heading.

@@ -15,9 +15,9 @@ from bertctl.session import command_words
 
 @dataclass
 class LogGroup:
-    """Part of a job's log that is shown as one line until somebody opens it.
+    """Part of a job's log that is folded to one line.
 
-    It is what a verb says while it works.
+    It holds what a verb says while it works.
 
     Attributes:
         gitlab: whether GitLab reads along, and not GitHub.
@@ -61,9 +61,9 @@ def log_group() -> LogGroup | None:
 
 
 def error_annotations(error: BertctlError) -> list[str]:
-    """Returns GitHub's commands that show an error at the lines of the files it names.
+    """Returns GitHub's commands that show an error at the lines it names.
 
-    There are none elsewhere.
+    Outside of GitHub there are none.
     """
     from bertctl.reporting import github
     from bertctl.reporting.findings import Check

@@ -139,7 +139,7 @@ class Output(Listener):
     def commands(self, lines: Iterable[str]) -> None:
         """Writes workflow commands of our own to stderr.
 
-        Those in what is said are written out.
+        Commands within texts are made harmless first.
         """
         text = "".join(f"{line}\n" for line in lines)
         if text:
@@ -192,10 +192,7 @@ class Output(Listener):
             self.commands(self._group.close())
 
     def _talk(self, *parts: "str | tuple[str, str]", folded: bool = True) -> None:
-        """Writes a line of talk.
-
-        It goes inside the folded part of a log while there is work, or outside of it.
-        """
+        """Writes a message to stderr, inside the folded part of a log while there is work."""
         self._progress.erase()
         if self._group is not None:
             self.commands(self._group.open() if folded and self._folds else self._group.close())
@@ -205,7 +202,7 @@ class Output(Listener):
     def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
         """Sends warnings and log lines of other libraries to the run's log.
 
-        They do not go to the screen, and with `--verbose` to both.
+        With `--verbose` they go to the screen, too.
         """
         log = ThirdPartyLog(echo=self.detail if self.verbose else None)
         root = logging.getLogger()
@@ -297,10 +294,7 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
 
 
 def _one_line(text: str) -> str:
-    """Returns a line of talk, with its indented lines below it.
-
-    Other ends of lines are those of a text or a name.
-    """
+    """Returns a message with its indented lines below it, and other line breaks written out."""
     return re.sub(r"\n(?! )", r"\\n", text)
 
 

@@ -33,9 +33,9 @@ NumProcessesOption = Annotated[
 
 
 def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
-    """Runs this command line in several processes, then ends.
+    """Runs this command line in several processes if that was asked for, then ends.
 
-    It does if they are asked for and this is none of them.
+    In one of these processes it does nothing.
 
     Args:
         count: how many processes.

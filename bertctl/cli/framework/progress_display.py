@@ -204,7 +204,7 @@ def _listed(*parts: str) -> str:
 def _percent(phase: _Phase) -> str:
     """Returns the share of a phase that is done.
 
-    Of one whose last step is done, nothing: a part of it is left.
+    After the last step the text is empty if a part of that step is left.
     """
     if phase.share is None or (phase.total and phase.done >= phase.total and phase.share < 1):
         return ""

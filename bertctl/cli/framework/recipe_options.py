@@ -542,9 +542,9 @@ class RunRequest:
 
 
 def picked(*names: str | FieldOption) -> list[FieldOption]:
-    """Returns options.
+    """Returns field options.
 
-    They are those of a group, by its name, and single ones, by their flags or as they are.
+    A name is that of a group of options, or the flags of a single one.
     """
     picked_options: list[FieldOption] = []
     for name in names:
@@ -615,9 +615,9 @@ def takes_run(*names: str | FieldOption) -> Decorator:
 
 
 def lock(arguments: dict[str, Any]) -> None:
-    """Takes `--locked` out of what was given, and puts the lock in force.
+    """Takes `--locked` out of what was typed, and enforces the lock.
 
-    It does where that or BERTCTL_LOCKED says so.
+    Without `--locked` the lock is enforced if BERTCTL_LOCKED is set.
     """
     from bertctl.catalog.lock import LOCKED, enforce
 
@@ -626,9 +626,6 @@ def lock(arguments: dict[str, Any]) -> None:
 
 
 def by_field(rows: Sequence[FieldOption], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Takes the values of the rows out of what was given.
-
-    It returns those that were typed, by field.
-    """
+    """Takes the values of options out of what was typed, and returns them by field."""
     values = {row.field: row.value(arguments.pop(row.name)) for row in rows}
     return {name: value for name, value in values.items() if value not in (None, [], ())}

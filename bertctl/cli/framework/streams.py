@@ -88,10 +88,9 @@ def is_set(name: str) -> bool:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Returns whether colours fit.
+    """Returns whether to write colours: to a terminal, or anywhere with FORCE_COLOR.
 
-    They do on a terminal, or anywhere with FORCE_COLOR. NO_COLOR with any value is stronger.
-    Programs that read the output for a person (AI_AGENT) get none on a terminal.
+    NO_COLOR with any value wins.
     """
     if os.environ.get("NO_COLOR"):
         return False

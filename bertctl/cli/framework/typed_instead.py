@@ -36,9 +36,7 @@ def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
 
 
 def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:
-    """Returns what to type in place of an option that a verb does not have.
-
-    It is empty where nothing comes near.
+    """Returns what to type in place of an unknown option; an empty text if nothing comes near.
 
     Args:
         option: As it was typed, perhaps with `=VALUE`.
@@ -99,10 +97,7 @@ def argument_hint(command: str, words: str) -> str:
 
 
 def extra_arguments(message: str) -> str:
-    """Returns the arguments that a message of Typer says are too many.
-
-    It is empty where it says something else.
-    """
+    """Returns the arguments that are too many, by a message of Typer; empty for other messages."""
     match = re.search(
         r"unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
     )

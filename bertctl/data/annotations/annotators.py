@@ -208,9 +208,9 @@ def _shown(label: Any) -> str:
 
 
 def _comparable(label: Any) -> Any:
-    """Returns what is equal for equal labels.
+    """Returns a value that is equal for equal labels.
 
-    Of spans as objects these are start, end and type, without ids and hashes.
+    For spans it has start, end and type, without ids and hashes.
     """
     if isinstance(label, list) and label and all(isinstance(span, Mapping) for span in label):
         return frozenset(str((*named_parts(span), span.get("labels"))) for span in label)

@@ -115,7 +115,7 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
 def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
     """Returns the spans to learn of a document.
 
-    Those that its annotators agree on, or those of the one whom the person named.
+    These are the spans that its annotators agree on, or those of the annotator who was named.
     """
     annotator = options.settings.annotator
     if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
@@ -162,10 +162,7 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
 
 
 def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the annotations of a document, wherever they stand.
-
-    They are at it, at its passages or at their sentences.
-    """
+    """Yields the annotations of a document, of its passages and of their sentences."""
     yielded: set[str] = set()
     sentences = chain.from_iterable(passage.get("sentences") or () for passage in passages)
     for holder in chain([entry], passages, sentences):

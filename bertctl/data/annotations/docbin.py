@@ -68,7 +68,7 @@ def _refuse_large(data: bytes, name: str) -> None:
 def write(documents: Iterable[Document], out: TextIO) -> None:
     """Writes the bytes of a DocBin.
 
-    Where a span begins or ends inside one of spaCy's tokens, it is cut there.
+    A token of spaCy is cut where a span begins or ends inside it.
     """
     spacy = _spacy()
     nlp = spacy.blank("xx")

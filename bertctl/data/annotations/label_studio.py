@@ -134,9 +134,9 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
-    """Whether the regions of some tasks stand in the text of this key.
+    """Returns whether the regions of some tasks belong to the text of this key.
 
-    They do if the text there is what the file says beside them.
+    They do if they mark the words there that the file gives beside them.
     """
     compared = 0
     for task in tasks[:200]:

@@ -333,9 +333,9 @@ def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
-    """Returns whether a config.json is one that transformers loads.
+    """Returns whether transformers would load a config.json.
 
-    It says so as far as that is not seen from its network.
+    Only what the network's own checks don't see is looked at.
     """
     truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
     ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
@@ -364,9 +364,9 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
 def _fill(
     network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
 ) -> None:
-    """Gives a network weights of files.
+    """Gives a network the weights of files.
 
-    Those that are trained are copied, since others may write over a file.
+    Weights that are trained are copied, since the file may be overwritten.
     """
     for file in {tensor.file for tensor in weights.values()}:
         with safe_open(file, framework="pt") as opened:

@@ -224,7 +224,7 @@ def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
 def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
     """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D).
 
-    Where there is no token, some other one stands.
+    A place without a token holds some other token.
     """
     if block.sources is not None:
         tokens = tokens.index_select(0, block.sources)

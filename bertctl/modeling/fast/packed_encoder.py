@@ -206,9 +206,9 @@ def _adapters(parts: Sequence[Any]) -> list[Tensor | None]:
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
-    """Returns whether the head of a network reads of each window the first token alone.
+    """Returns whether the head of a network reads only the first token of each window.
 
-    It does if it is as usual.
+    The name of its architecture tells.
     """
     if isinstance(network, Network):
         name = network.architecture

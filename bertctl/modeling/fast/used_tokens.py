@@ -52,9 +52,9 @@ class StoredRows:
 
 
 def _kept(table: Tensor) -> Tensor | StoredRows:
-    """Returns a table.
+    """Returns a table, in a file of its own if it is large and there is room.
 
-    Of a large one few rows are asked for, so it lies in a file of its own if there is room.
+    Few of its rows are asked for.
     """
     if table.is_cpu and table.nbytes >= _LARGE:
         with contextlib.suppress(OSError):
@@ -114,9 +114,9 @@ def save_with_tables(
 
 
 class UsedRows(nn.Module):
-    """A word table whose trained weight is (U, C).
+    """Word table that trains only the (U, C) rows of the tokens in use.
 
-    What is saved and loaded under its name is the whole (V, C).
+    Its state dict has the whole (V, C) table.
     """
 
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
@@ -165,9 +165,9 @@ class UsedRows(nn.Module):
         optimizer.register_step_post_hook(decay)
 
     def go_on(self, decay: float) -> None:
-        """Puts the other rows to where they were after a part of the training.
+        """Restores the other rows as they were after a part of the training.
 
-        They are those of the start, decayed.
+        They are the rows of the start, decayed.
         """
         self.whole = self.first
         self.decay = decay
@@ -208,9 +208,7 @@ class UsedRows(nn.Module):
 
 
 def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
-    """Returns which rows of a network's word table some batches of tokens use, (U,).
-
-    It does if those are not all.
+    """Returns which rows of a network's word table some batches use, (U,); None if they use all.
 
     Args:
         network: of transformers, or of `torch_bert.py`.

@@ -24,7 +24,7 @@ class ChoiceAnswers(Answers):
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the better of two answers that ignore the texts.
 
-        They are always the same number, or chance.
+        One is always the same number, the other is chance.
 
         Chance is the mean over rows of 1 / number of choices.
         """

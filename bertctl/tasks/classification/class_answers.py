@@ -131,7 +131,7 @@ answer({example})"""
     def from_lines(cls, lines: Lines) -> "ClassAnswers":
         """Returns answers whose labels are in the model's order.
 
-        They are so where the lines have probabilities by name, else sorted as found.
+        Lines without probabilities don't show that order: their labels are sorted.
 
         Of two labels the later one is positive, where the lines don't say: older runs had it so.
         """
@@ -265,7 +265,7 @@ answer({example})"""
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
         """Returns a metric of the best constant answer.
 
-        Of one label it gives that to all, of several it gives all of them.
+        For a metric of one label (`f1:LABEL`) the answer that favours this label counts as well.
         """
         if name == "f1":
             label = self.positive

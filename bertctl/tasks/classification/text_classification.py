@@ -112,7 +112,7 @@ class TextClassification(Task):
     ) -> "TextClassification":
         """Learns the label names.
 
-        They are those of the recipe, else the data set's official order, else sorted as found.
+        They are those of the recipe, else the data set's official order, else sorted.
 
         Raises:
             DataError: missing or float labels, one label only, too many labels for so few rows.
@@ -326,7 +326,7 @@ class TextClassification(Task):
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the logit of each label that was answered.
 
-        Where several are possible and none was, the likeliest.
+        If several labels are possible and none was answered, it is the likeliest one's.
         """
         targets: list[Target] = []
         for i, answer in enumerate(answered.answers):
@@ -354,9 +354,9 @@ class TextClassification(Task):
         return targets
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many of each label there are.
+        """Returns how many rows each label has.
 
-        Of many labels it names the rarest and the most frequent one.
+        If there are many labels, it names the rarest and the most frequent one.
         """
         counts = self._label_counts(rows)
         if len(self.labels) <= 10:
@@ -476,10 +476,7 @@ class TextClassification(Task):
 
 
 def _first_rows(rows: Rows) -> Sequence[int]:
-    """Returns the first row of each different label where labels recur, else all rows.
-
-    They are in their order.
-    """
+    """Returns the first row of each label, in the order of rows; all rows if no label recurs."""
     column = rows.columns["label"]
     if not isinstance(column, CodedValues):
         return range(len(rows))

@@ -74,7 +74,7 @@ class Masking:
     def _spans(self, sizes: Ints, n_masked: int, rng: np.random.Generator) -> list[range]:
         """Returns spans of words in the order in which they are tried.
 
-        There are at least as many as are wanted.
+        There are at least as many as are needed.
         """
         # Span lengths of SpanBERT (Joshi et al. 2020, section 3.1): P(n) = p (1 - p)^(n - 1) up to
         # the longest, scaled to 1. Modulo cuts the distribution off and keeps its shape, as it has

@@ -164,9 +164,7 @@ def keep_spans(
     longest: int,
     n_best: int,
 ) -> Outputs:
-    """Returns what decoding needs of a batch of windows.
-
-    It is their best spans and the score of "no answer".
+    """Returns the best spans of a batch of windows, and their scores of "no answer".
 
     An answer lies within the context, and begins where its first token sees most of it
     (`with_most_context`), so that no span counts in two windows.

@@ -136,7 +136,7 @@ def _has_graphemes(text: str) -> bool:
 def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
     """Returns offsets moved to the borders of graphemes.
 
-    Those of uncased models begin or end inside a grapheme.
+    An uncased model's tokens may begin or end inside a grapheme.
     """
     if not _has_graphemes(text):
         return offsets

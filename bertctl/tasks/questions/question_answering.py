@@ -130,7 +130,7 @@ class QuestionAnswering(Task):
     def check(self, rows: Rows) -> None:
         """Refuses answers whose text is not at their offset in the context.
 
-        It does not where they are to be left out.
+        If they are to be left out, it refuses none.
 
         Raises:
             DataError: with file, id, offset, and what stands there.
@@ -253,7 +253,7 @@ class QuestionAnswering(Task):
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the sum of each answer's start and end logit.
 
-        They are those of the window where the answer was found.
+        The logits are those of the window where the answer was found.
         """
         features = answered.features
         columns = answered.rows.columns

@@ -169,7 +169,7 @@ class SentenceEmbeddings(Task):
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
         """Returns the task that the model's config.json describes.
 
-        Of a model of others it is one that gives cosines.
+        Without a description it is one that gives cosines.
         """
         task_config = model_config.get("sentence_task") or {}
         modules = model_config.get(SAID) or SentenceModules()
@@ -312,9 +312,9 @@ class SentenceEmbeddings(Task):
         return {"cosine_threshold": (highest - lowest) * best_share + lowest}
 
     def _similarity_range(self, similarities: Floats) -> tuple[float, float]:
-        """Returns the least and the greatest similarity that there can be.
+        """Returns the least and the greatest possible similarity.
 
-        Of cosines they are -1 and 1, else those that occur.
+        For cosines these are -1 and 1, else the extremes that occur.
         """
         if self.said.similarity == COSINE:
             return -1.0, 1.0
@@ -366,7 +366,7 @@ class SentenceEmbeddings(Task):
     ) -> Sequence[dict[str, Any]]:
         """Returns the similarity of each pair with its label.
 
-        Of a search it returns where what belongs to each text is found.
+        For a search it returns the ranks of each query's texts.
         """
         kind = ROW_KINDS[features.kind]
         plan = kind.search_plan(features)
@@ -419,7 +419,7 @@ class SentenceEmbeddings(Task):
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of one similarity for all pairs.
 
-        Of a search they are, those of a random order for each query.
+        For a search, the metrics are those of a random order for each query.
         """
         kind = self.kind_of(rows)
         if kind in (MATCHES, TEXTS):

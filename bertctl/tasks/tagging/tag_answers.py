@@ -219,7 +219,7 @@ answer("Ada Lovelace lived in London.")"""
     def is_error(self, line: Line) -> bool:
         """Returns whether an entity is wrong, however it is written.
 
-        Where no tags mark entities, it is about a tag.
+        If tags don't mark entities, it looks at single tags.
         """
         gold = line["gold"]
         predicted = line["prediction"]
@@ -266,7 +266,7 @@ answer("Ada Lovelace lived in London.")"""
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
         """Returns precision, recall or F1 of the entities of one type.
 
-        Where no tags mark entities, it is about the words of one tag.
+        If tags don't mark entities, it is about the words of one tag.
         """
         if name not in ("precision", "recall", "f1"):
             return None

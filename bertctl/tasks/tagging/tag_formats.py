@@ -87,7 +87,7 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes CoNLL-U, with parts of speech in UPOS and entities in MISC.
 
-    It is the file's own lines where the file is CoNLL-U.
+    Lines of a CoNLL-U file are kept otherwise.
     """
     for answer in answers:
         tags = iter(answer["prediction"])

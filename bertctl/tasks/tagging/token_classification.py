@@ -119,7 +119,7 @@ class TokenClassification(Task):
     ) -> "TokenClassification":
         """Learns the scheme and the tag names.
 
-        They are those of the recipe, else the official order, else sorted as found.
+        They are those of the recipe, else the data set's official order, else sorted.
 
         Raises:
             DataError: sentences without tags, an unknown scheme, one tag only, documents asked for
@@ -172,10 +172,7 @@ class TokenClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
-        """Returns the tag names and the scheme that the trained model carries.
-
-        They are in `id2label` and `tag_scheme`.
-        """
+        """Returns the task by the trained model's config: `id2label` and `tag_scheme`."""
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
         if scheme is None:
@@ -327,7 +324,7 @@ class TokenClassification(Task):
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the sum of the logits of each entity's tags.
 
-        Where tags mark none, it is the logit of each word's tag.
+        If tags don't mark entities, it returns the logit of each word's tag.
 
         With a label only the entities, or words, of this type or tag. Only words of the row count
         that are answered for in the same window; neighbours that are read beside them stay as they
@@ -405,20 +402,14 @@ class TokenClassification(Task):
         return counts
 
     def gold(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them.
-
-        They are in the scheme that was asked for, where one was.
-        """
+        """Returns the tags of a row as the file has them, in the scheme that was asked for."""
         tags = self._gold_tags(rows, index)
         if self.scheme is None or self.asked is None:
             return tags
         return write_tags(entities(tags), len(tags), self.asked)
 
     def _gold_tags(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them.
-
-        They are in the model's names where they were renamed.
-        """
+        """Returns the tags of a row as the file has them, renamed to the model's names."""
         return _tags(rows, index, self.numbered, dict(self.renamed))
 
     def _scheme_of(self, rows: Rows) -> Scheme | None:

@@ -96,9 +96,9 @@ class BestWeights:
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
     def verdict(self, evaluation: Evaluation, state: TrainingState) -> dict[str, Any]:
-        """Returns what metrics.json says of the average.
+        """Returns what metrics.json has about the average.
 
-        It is its steps, both values, and whether it is kept.
+        It has its steps, both values of the metric, and whether the average is kept.
         """
         value = evaluation.value
         is_tie = value == state.best_value

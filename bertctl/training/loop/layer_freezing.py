@@ -77,9 +77,9 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
 
 
 class Unfreezing:
-    """Unfreezes one layer more in each epoch.
+    """Unfreezes one more layer in each epoch.
 
-    What is trained follows from the epoch alone, so a resumed run is where it was.
+    The number of the epoch alone decides which, so a resumed run has the same.
 
     Args:
         network: whose parameters that need a gradient now are those that will be trained by the
@@ -104,10 +104,7 @@ class Unfreezing:
 
 
 def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
-    """Returns what the recipe does beyond plain fine-tuning, one sentence each.
-
-    It does so in so many epochs.
-    """
+    """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     training = recipe.training
     sentences = []
     if training.preset:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
-    """Returns AdamW with bias correction and two groups.
+    """Returns AdamW with bias correction.
 
-    They are decayed weights, and biases with normalisation weights.
+    Its two groups are decayed weights, and biases with normalisation weights.
 
     With a layer decay, two such groups for the head and each layer down to the embeddings, each
     with its own learning rate; the first group is the head's, whose learning rate is the one that
@@ -177,9 +177,9 @@ def warmup_steps(settings: OptimizerSection, steps: int) -> int:
 
 
 def _undecayed(network: "nn.Module") -> set[str]:
-    """Names of biases and of every parameter of a normalisation layer.
+    """Names of biases, and of all parameters of normalisation layers.
 
-    They are found whatever the family calls it.
+    Layers are found by what they are, whatever the family calls them.
     """
     from torch import nn
 

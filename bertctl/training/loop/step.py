@@ -51,9 +51,9 @@ def step_with_oom_retry(
     rng: WindowRandom,
     micro_batches: MicroBatches,
 ) -> StepResult:
-    """Does a training step, again where memory runs out.
+    """Does a training step, and again in twice as many micro-batches if memory runs out.
 
-    It is then the same step in twice as many micro-batches, and so on.
+    The result is that of one batch.
     """
     while True:
         try:
@@ -128,10 +128,7 @@ def training_step(
 
 
 def _clip(engine: TrainingEngine) -> float:
-    """Scales the gradients down to the largest norm that is allowed.
-
-    It does where theirs is larger, and returns theirs.
-    """
+    """Scales the gradients down to the largest norm allowed, and returns their norm before."""
     import torch
 
     if engine.compute.device != "cpu":

@@ -168,9 +168,9 @@ def build_engine(
 
 
 def _is_recordable(job: "Job", workers: Workers) -> bool:
-    """Returns whether the passes of a step can be recorded.
+    """Returns whether the passes of a step can be recorded as CUDA graphs.
 
-    They are then the same kernels for each batch of a shape, and the CPU waits for none.
+    They can if each batch of a shape runs the same kernels, and the CPU waits for none.
 
     Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is
     computed, and the exchange of gradients is not in the passes.
