@@ -24,8 +24,7 @@ from bertctl.config.recipe_sections import LoraSection
 from bertctl.config.schema import Recipe
 from bertctl.data.unlabelled_rows import TRAINING_SPLITS
 from bertctl.errors import UsageError
-from bertctl.inference.engine import Engine
-from bertctl.inference.evaluate import evaluate_split, prediction_lines
+from bertctl.inference.evaluate import prediction_lines
 from bertctl.memory import memory
 from bertctl.metrics.paired import detectable_shares
 from bertctl.progress import SILENT, Listener
@@ -43,6 +42,7 @@ from bertctl.training.loop.step import training_step
 from bertctl.training.loop.training_engine import build_engine
 from bertctl.training.step_memory import peak_memory_bytes, resident_bytes
 from bertctl.training.time_shares import FROZEN_SHARE, HEAD_START_SHARE, WORDS_SHARE
+from bertctl.training.timed_scoring import time_scoring
 from bertctl.words import floor_to_tenth, human_bytes, seconds_in
 from bertctl.writing import failures_of, part_in
 
@@ -329,34 +329,17 @@ class Rehearsal:
         return total, max(_LEAST_SPREAD, 2 * epochs * error / total)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
-        """Returns the seconds of all scoring and reading, and the bytes of a prediction.
+        """Returns estimates of what evaluations cost.
 
-        The scoring is that of the run, and the reading is for the head.
+        Returns:
+            The seconds of all scoring in the run, the seconds in which the rows are read that the
+            head starts from, and the bytes of a prediction line.
         """
         job = self.job
-        rows = job.data.splits[job.selection]
-        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[
-            :_SCORED_ROWS
-        ]
-        sample = rows.select(sorted(drawn.tolist()))
-        features = job.task.encode(
-            sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length
-        )
-        engine = Engine.of(job.loaded, job.compute)
-        for _ in range(2):  # the first time kernels are made
-            started = time.perf_counter()
-            result = evaluate_split(
-                engine,
-                job.task,
-                sample,
-                features,
-                recipe=job.recipe,
-                listener=listener,
-            )
-            elapsed = time.perf_counter() - started
-        lines = prediction_lines(result, settings=job.recipe.evaluation)
+        sample, elapsed = time_scoring(job, _SCORED_ROWS, listener=listener)
+        lines = prediction_lines(sample, settings=job.recipe.evaluation)
         size = sum(len(json.dumps(line, ensure_ascii=False).encode()) + 1 for line in lines)
-        seconds_per_token = elapsed / int(features.lengths.sum())
+        seconds_per_token = elapsed / int(sample.features.lengths.sum())
         tokens = {
             split: int(job.features[split].lengths.sum())
             for split in {*job.evaluated, job.selection}
@@ -368,7 +351,7 @@ class Rehearsal:
             read = job.features["train"].lengths[sampled_windows(job)].sum()
         else:
             read = 0
-        return scoring, seconds_per_token * int(read), size / len(sample)
+        return scoring, seconds_per_token * int(read), size / len(sample.rows)
 
     def saving(self, checkpoints: int) -> float:
         """Returns the seconds of saving the weights of every evaluation, and checkpoints.

@@ -28,13 +28,12 @@ import numpy as np
 from bertctl.arrays import Floats, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.task_names import PRETRAINING
-from bertctl.inference.engine import Engine
-from bertctl.inference.evaluate import evaluate_split
-from bertctl.progress import SILENT, Listener
+from bertctl.progress import Listener
 from bertctl.run_documents.performance_document import TimeLimitUse
 from bertctl.runtime.batching import Plan
 from bertctl.training.loop.loop import StepPlan, TrainingState, plan_epoch
 from bertctl.training.loop.optim import change_steps
+from bertctl.training.timed_scoring import time_scoring
 from bertctl.words import count, floor_to_tenth, human_seconds, seconds_in
 
 if TYPE_CHECKING:
@@ -502,32 +501,11 @@ class TimeLimitedSteps(StepPlan):
             self._planner.costs.scoring_work = seconds / self._planner.pace()
 
     def _time_scoring(self, n_rows: int) -> float:
-        """Returns the seconds of scoring the selection split, as so many of its rows say."""
+        """Returns the seconds of scoring the whole selection split, by so many of its rows."""
         job = self._job
-        rows = job.data.splits[job.selection]
-        drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[:n_rows]
-        sample = rows.select(sorted(drawn.tolist()))
-        features = job.task.encode(
-            sample, job.loaded.tokenizer, max_length=job.recipe.model.max_length
-        )
-        engine = Engine.of(job.loaded, job.compute, self._workers)
-
-        seconds = 0.0
-        for _ in range(2):  # the first time kernels are made
-            started = time.perf_counter()
-            evaluate_split(
-                engine,
-                job.task,
-                sample,
-                features,
-                recipe=job.recipe,
-                choose=True,
-                listener=SILENT,
-            )
-            seconds = time.perf_counter() - started
-
+        sample, seconds = time_scoring(job, n_rows, workers=self._workers, choose=True)
         whole_work = self._work.of_rows(job.features[job.selection].lengths)
-        return seconds * whole_work / self._work.of_rows(features.lengths)
+        return seconds * whole_work / self._work.of_rows(sample.features.lengths)
 
 
 class _Work:
