@@ -44,9 +44,9 @@ def as_number(value: Any) -> float:
 
 
 def number_with_sign(text: str) -> str | None:
-    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`.
+    """Returns the number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`.
 
-    It is None where it has no sign.
+    A number without a sign gives None.
     """
     match = _SIGNED_NUMBER.fullmatch(text.strip())
     if match is None:

@@ -45,9 +45,9 @@ class _Inputs(dict[Path, None]):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a free place, where a file or folder is made.
+    """Yields an unused path, where a file or folder is made.
 
-    It takes the name `path` when it is whole and synced.
+    It takes the place of `path` when it is whole and synced.
 
     A reader sees the old content or the new, never a part. Of a folder that is there, the files are
     replaced one by one and others stay. A pipe, a terminal or a device is yielded as it is.
@@ -66,7 +66,9 @@ def replacing(path: Path) -> Iterator[Path]:
             yield aside
             _sync(aside)
             if aside.is_dir() and path.is_dir() and not path.is_symlink():
-                for file in (entry for entry in aside.rglob("*") if entry.is_file()):
+                for file in aside.rglob("*"):
+                    if not file.is_file():
+                        continue
                     target = path / file.relative_to(aside)
                     target.parent.mkdir(exist_ok=True)
                     file.replace(target)

@@ -90,7 +90,9 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         yield Disagreement(("training.accumulation_steps", "training.batch_size"), reason)
     if data.name:
         reason = f"data.name '{data.name}' already names the rows; leave one out"
-        for split in (split for split, file in data.own_files.items() if file):
+        for split, file in data.own_files.items():
+            if not file:
+                continue
             yield Disagreement((f"data.{split}_file", "data.name"), reason)
     elif data.data_dir:
         reason = "of use only with data.name; your own files go into data.train_file"

@@ -269,7 +269,9 @@ class _Layers:
         }
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
-        for key in (key for key in values if key not in left_out):
+        for key in values:
+            if key in left_out:
+                continue
             # A section is None if every line below `training:` is commented out.
             empty = values[key] is None and key in sections()
             below = self._values.get(key)
@@ -466,15 +468,16 @@ class _Layers:
         return None
 
     def _note_disagreements(self, disagreeing: Sequence[Disagreement], bad: Sequence[str]) -> None:
+        """Notes disagreements of fields, except those of fields or sections that are bad anyway."""
+        if not self._readable:
+            return
+        prefixes = tuple(f"{name}." for name in bad)
         for names, message in disagreeing:
-            if self._readable and not any(
-                name == other or name.startswith(f"{other}.") for name in names for other in bad
-            ):
-                origin = next(
-                    (self.origins[name] for name in names if name in self.origins),
-                    self._origin(names[0]),
-                )
-                self._problems.append((origin, f"{names[0]}: {message}"))
+            if any(f"{name}.".startswith(prefixes) for name in names):
+                continue
+            given_origins = [self.origins[name] for name in names if name in self.origins]
+            origin = given_origins[0] if given_origins else self._origin(names[0])
+            self._problems.append((origin, f"{names[0]}: {message}"))
 
     def _origin(self, dotted: str) -> Origin:
         """Returns the origin of the value, or of the section it stands in."""

@@ -423,7 +423,9 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
     Raises:
         DataError: With file and line.
     """
-    for name in (name for name in table.columns if folded(name) in _COUNTS):
+    for name in table.columns:
+        if folded(name) not in _COUNTS:
+            continue
         for index, (value, row) in enumerate(zip(table.columns[name], endings, strict=True)):
             number = as_number(value)
             if number == number and number != len(row):

@@ -156,7 +156,9 @@ def load_data(
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
-    for rows in (rows for name, rows in read.items() if name != "train"):
+    for name, rows in read.items():
+        if name == "train":
+            continue
         for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
     scored = {

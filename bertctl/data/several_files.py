@@ -239,12 +239,20 @@ class _WholeListener(Listener):
         self._share = 0.0
 
     def begin(self, path: Path, n_before: int) -> None:
-        """Begins a file, after so many rows of others."""
+        """Begins a file.
+
+        The rows to expect of it and of the files behind it are those of the file, times the bytes
+        of all of them divided by its own.
+
+        Args:
+            path: The file.
+            n_before: Rows of the files before it.
+        """
         paths = list(self._sizes)
-        left = sum(self._sizes[other] for other in paths[paths.index(path) :])
+        bytes_left = sum(self._sizes[later] for later in paths[paths.index(path) :])
         self._n_before = n_before
         if self._sizes[path]:
-            self._share = left / self._sizes[path]
+            self._share = bytes_left / self._sizes[path]
         else:
             self._share = 0.0
 

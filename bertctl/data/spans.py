@@ -170,6 +170,7 @@ def tags_of_spans(
     entities: list[tuple[str, int, int]] = []
     last_end = 0
     last_span = ""
+    first_free_word = 0
     disjoint = _longest(spans) if misaligned.longest else spans
     misaligned.overlapping += len(spans) - len(disjoint)
     for start, end, label in sorted(disjoint):
@@ -177,8 +178,7 @@ def tags_of_spans(
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             message = (
                 f"{where}: the span {span_text} is not in its text of {len(text)} characters, or "
-                "is "
-                "empty"
+                "is empty"
             )
             raise DataError(
                 message, remedy="Spans count characters of `text` from 0, the end not included."
@@ -192,16 +192,19 @@ def tags_of_spans(
             )
         last_end = end
         last_span = span_text
-        first = bisect_right(ends, start)
+        # The words that the span touches: `first_touched` up to, not including, `after`.
+        first_touched = bisect_right(ends, start)
         after = bisect_left(starts, end)
-        free = max(first, entities[-1][2] if entities else 0)
-        if free >= after:
+        # An earlier span that was widened to whole words may have taken the first one.
+        first_word = max(first_touched, first_free_word)
+        if first_word >= after:
             misaligned.add(f"{where}: {span_text}", lost=True)
             continue
-        words = text[starts[free] : ends[after - 1]]
-        if words != text[start:end].strip() or free != first:
+        words = text[starts[first_word] : ends[after - 1]]
+        if words != text[start:end].strip() or first_word != first_touched:
             misaligned.add(f"{where}: {span_text}: taken as {words!r}", lost=False)
-        entities.append((label, free, after))
+        entities.append((label, first_word, after))
+        first_free_word = after
     return write_tags(entities, len(offsets), "IOB2")
 
 

@@ -274,22 +274,22 @@ class _Side:
                 list(zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True))
                 for encoding in encodings
             )
-        if are_words and (unknown := unknown_id(tokenizer)) is not None:
+        unknown = unknown_id(tokenizer)
+        if are_words and unknown is not None:
             # A word of which the normalizer leaves nothing is an unknown token.
-            for words, tokens in zip(texts, tokens_by_text, strict=True):
-                gone = {*range(len(words))}.difference(word for *_, word in tokens)
-                tokens += [(unknown, (0, len(words[word])), word) for word in sorted(gone)]
+            for words_of_text, tokens in zip(texts, tokens_by_text, strict=True):
+                lost_words = {*range(len(words_of_text))}.difference(word for *_, word in tokens)
+                for word in sorted(lost_words):
+                    tokens.append((unknown, (0, len(words_of_text[word])), word))
                 tokens.sort(key=lambda token: token[2] or 0)
+
         flat = list(itertools.chain.from_iterable(tokens_by_text))
+        ids = np.array([token_id for token_id, _, _ in flat], np.int32)
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
-        ids = np.array([i for i, *_ in flat], np.int32)
+        words = np.array([word for _, _, word in flat], dtype=np.int64)
         lengths = np.array([*map(len, tokens_by_text)], np.int64)
-        words = np.array([word for *_, word in flat], dtype=np.int64)
-        return cls(
-            Ragged.joined(ids, lengths),
-            np.maximum(spans - (space if are_words else before), 0),
-            words,
-        )
+        n_put_before = space if are_words else before  # characters that the text itself lacks
+        return cls(Ragged.joined(ids, lengths), np.maximum(spans - n_put_before, 0), words)
 
 
 def _with_spaces(words: Sequence[str]) -> list[str]:

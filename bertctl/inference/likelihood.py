@@ -153,7 +153,9 @@ class Scorer:
         """Returns the text as often as it has tokens, with another one masked each time."""
         lines = []
         words = encoding.word_ids
-        for place in (i for i, side in enumerate(encoding.sequence_ids) if side is not None):
+        for place, side in enumerate(encoding.sequence_ids):
+            if side is None:
+                continue
             ids = np.array(encoding.ids, dtype=np.int32)
             ids[place] = self._model.mask_id
             if self._variant == "within-word" and words[place] is not None:

@@ -196,7 +196,9 @@ class MaskedModel:
     def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[MaskedLine]:
         """Returns the text with each of its masks written as so many."""
         lines = []
-        for place in (i for i, number in enumerate(encoding.ids) if number == self.mask_id):
+        for place, number in enumerate(encoding.ids):
+            if number != self.mask_id:
+                continue
             for count in lengths:
                 order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
                 ids = [encoding.ids[i] for i in order]

@@ -279,8 +279,10 @@ def faithfulness(
     ] = {}  # the first words of a short text are the same for several bins
     keys: list[tuple[int, bytes]] = []
     for i, line in enumerate(lines):
-        for order in (line_orders[i] for line_orders in orders.values()):
-            for most in (int(np.ceil(share * len(order))) for share in BINS):
+        for line_orders in orders.values():
+            order = line_orders[i]
+            for share in BINS:
+                most = int(np.ceil(share * len(order)))
                 for part in (order[:most], order[most:]):
                     gone = np.isin(np.arange(len(line.words)), part)
                     keys.append((i, gone.tobytes()))

@@ -50,7 +50,9 @@ class Asked:
         Raises:
             UsageError: with those that there are.
         """
-        for name in (name for name in self.methods if name not in METHODS):
+        for name in self.methods:
+            if name in METHODS:
+                continue
             raise UsageError(
                 unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}."
             )

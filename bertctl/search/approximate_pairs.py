@@ -99,9 +99,9 @@ class ApproximatePairs:
             yield self._near(rows[first_places], rows[second_places])
 
     def recall(self) -> Recall:
-        """Compares a sample of the texts with all others.
+        """Returns how many pairs of a sample of the texts are found.
 
-        It returns how many of their pairs are found.
+        The sample is compared with all other texts.
         """
         step = max(1, len(self._vectors) // _SAMPLED_TEXTS)
         sample = np.arange(0, len(self._vectors), step)

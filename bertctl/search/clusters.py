@@ -242,7 +242,7 @@ def _has_two_letters(word: str) -> bool:
 
 
 def _piece_length(character: str) -> int:
-    """Returns how many characters of a script without blanks are taken for a word.
+    """Returns how many characters of a script without blanks count as a word.
 
     It is 0 for other scripts.
     """

@@ -60,7 +60,7 @@ class RememberedSettings:
     def of(cls, index: Index | None) -> Self:
         """Returns what an index remembers.
 
-        It is nothing where there is none, or one of an older version.
+        Without an index, and for one of an older version, it is nothing.
         """
         reading = index.document.reading if index is not None else None
         if reading is None:

@@ -220,9 +220,9 @@ def _run(cell: CellResult) -> RunRow:
 
 
 def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | None:
-    """Returns where the runs of successive halving waited and stopped.
+    """Returns where runs of successive halving waited and stopped, and what that saved.
 
-    What it saved comes with them; None without halving.
+    It is None without halving.
     """
     if not plan.rungs:
         return None

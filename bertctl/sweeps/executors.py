@@ -187,9 +187,9 @@ class Jobs:
             self._engine.cancel(job)
 
     def _run(self, cell: str) -> CellReply | None:
-        """Runs a cell to its end, by several jobs where they are lost.
+        """Runs a cell to its end, with a new job for each lost one.
 
-        It returns None where the cell was not begun any more.
+        It returns None if the cell was not begun any more.
 
         A job that has brought the run further is none of the few that may be lost: a long run takes
         many time limits.

@@ -85,7 +85,7 @@ def read_grid(argument: str) -> list[Setting]:
 def axes_around(recipe: Recipe) -> list[str]:
     """Returns the fields that `settings_around` varies.
 
-    They are those that the preset `auto` is to choose in this recipe.
+    These are the fields of this recipe that the preset `auto` is to choose.
     """
     open_fields = fields_left_to_auto(recipe)
     axes = ["optimizer.learning_rate", "optimizer.layer_decay"]

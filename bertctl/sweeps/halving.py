@@ -203,7 +203,7 @@ def rung_text(plan: SweepPlan, rung: Rung) -> str:
 def standard_error(value: float, n_examples: int) -> float:
     """Returns the standard error of a share of so many examples.
 
-    It is 0 for a metric that is none, such as a loss.
+    For other metrics, such as a loss, it is 0.
     """
     if n_examples < 1 or not 0.0 <= value <= 1.0:
         return 0.0

@@ -39,9 +39,9 @@ class PrimaryMetric(BaseModel):
 
 
 class PlannedCell(BaseModel):
-    """Names one run of the plan.
+    """One run of the plan.
 
-    It has its folder, the numbers of its setting and seed, and its fold (from 1).
+    It names the folder, the numbers of setting and seed, and the fold (from 1).
     """
 
     name: str

@@ -281,9 +281,9 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
 
 
 def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScores]:
-    """Returns the runs put together, in the plan's order.
+    """Returns the runs of each setting, in the plan's order.
 
-    They are put together by seed (all folds of one), then by setting.
+    The folds of a seed are put together first.
     """
     by_seed: dict[tuple[int, int], list[CellResult]] = {}
     for cell in cells:
@@ -340,7 +340,7 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
 def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
     """Returns the metric of the answers of all folds together.
 
-    It is None where the predictions don't give it.
+    It is None if the predictions don't determine it.
 
     Each fold's own lines have to give the fold's own value: else they are not what the metric was
     computed from.

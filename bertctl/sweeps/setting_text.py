@@ -15,7 +15,7 @@ _UNCHANGED = "the recipe as it is"
 def short_names(axes: Sequence[str]) -> list[str]:
     """Returns short names, `learning_rate` for `optimizer.learning_rate`.
 
-    They are in full where two fields would have one name.
+    Fields whose short names are equal keep the full ones.
     """
     ends = [axis.rpartition(".")[2] for axis in axes]
     return [end if ends.count(end) == 1 else axis for end, axis in zip(ends, axes, strict=True)]

@@ -122,7 +122,7 @@ class SlurmQueue:
     def state(self, job_id: str) -> str:
         """Returns the state of a job.
 
-        It is `gone` where Slurm does not list it any more, else `` if it is not known.
+        It is `gone` if Slurm does not list it any more, and empty if it is unknown.
         """
         with self._lock:
             if time.monotonic() - self._polled_at >= _SECONDS_BETWEEN_POLLS:

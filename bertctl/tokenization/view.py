@@ -112,6 +112,7 @@ class TokenView:
         return ", ".join(parts)
 
     def _folds(self, width: int) -> Iterator[tuple[int, int]]:
+        """Yields the first token of each line of this width, and the one after its last."""
         first = used = 0
         for i in range(len(self._encoding)):
             if i > first and used + self._widths[i] > width:

@@ -136,7 +136,8 @@ def protect_inputs(arguments: Mapping[str, Any]) -> None:
     # A run's own recipe is read whole, and written again by the run that replaces it.
     protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
     outputs = set[Path]()
-    for path in (arguments.get(name) for name in _OUTPUTS):
+    for name in _OUTPUTS:
+        path = arguments.get(name)
         if path is not None:
             from bertctl.run_folder import RunFolder
 

@@ -116,7 +116,9 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
     parameters = ctx.command.get_params(ctx)
     arguments = [parameter for parameter in parameters if isinstance(parameter, TyperArgument)]
     panels: dict[str, list[tuple[str, str]]] = {}
-    for option in (parameter for parameter in parameters if isinstance(parameter, TyperOption)):
+    for option in parameters:
+        if not isinstance(option, TyperOption):
+            continue
         if option.name == "help":
             panel = SHARED
         else:

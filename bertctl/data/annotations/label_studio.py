@@ -141,15 +141,23 @@ def _fits(tasks: Sequence[Task], key: str) -> bool:
     compared = 0
     for task in tasks[:200]:
         text = task["data"].get(key)
-        for results in (annotation.get("result") or () for annotation in _annotations(task)):
-            for value in (result.get("value") or {} for result in results):
-                surface, start, end = (value.get(name) for name in ("text", "start", "end"))
-                if not isinstance(surface, str) or type(start) is not int or type(end) is not int:
-                    continue
-                compared += 1
-                if not isinstance(text, str) or not same_words(text[start:end], surface):
-                    return False
+        for surface, start, end in _marked_words(task):
+            compared += 1
+            if not isinstance(text, str) or not same_words(text[start:end], surface):
+                return False
     return compared > 0
+
+
+def _marked_words(task: Task) -> Iterator[tuple[str, int, int]]:
+    """Yields the words that a task's regions have beside them, and where they should be."""
+    for annotation in _annotations(task):
+        for result in annotation.get("result") or ():
+            value = result.get("value") or {}
+            surface = value.get("text")
+            start = value.get("start")
+            end = value.get("end")
+            if isinstance(surface, str) and type(start) is int and type(end) is int:
+                yield surface, start, end
 
 
 def have_spans(entries: Any) -> bool:

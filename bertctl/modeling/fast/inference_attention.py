@@ -59,7 +59,8 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
             )
         attended = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
         count = max(1, BLOCK // tokens)
-        for some in (slice(first, first + count) for first in range(0, windows, count)):
+        for first in range(0, windows, count):
+            some = slice(first, first + count)
             attended[some] = _attend(
                 q=q[some],
                 k=k[some],

@@ -49,27 +49,28 @@ class Masking:
         if not (self.settings.whole_word or self.settings.spans):
             positions = np.sort(rng.permutation(length)[:n_masked])
             return positions, positions
-        first = np.flatnonzero(begins)
-        if not len(first) or first[0] != 0:
-            first = np.concatenate([[0], first])
-        sizes = np.diff(np.append(first, length))
-        alone = not self.settings.spans
-        if alone:
-            spans = rng.permutation(len(first))[:, None].tolist()
-        else:
+
+        word_starts = np.flatnonzero(begins)
+        if not len(word_starts) or word_starts[0] != 0:
+            word_starts = np.concatenate([[0], word_starts])  # the window begins within a word
+        sizes = np.diff(np.append(word_starts, length))
+        if self.settings.spans:
             spans = self._spans(sizes, n_masked, rng)
-        of_word = np.full(len(first), -1, dtype=np.int64)
-        left = n_masked
+        else:  # each word is a span of its own
+            spans = rng.permutation(len(word_starts))[:, None].tolist()
+
+        span_of_word = np.full(len(word_starts), -1, dtype=np.int64)  # -1: is not masked
+        tokens_left = n_masked
         for number, words in enumerate(spans):
             for word in words:
-                if of_word[word] < 0 and sizes[word] <= left:
-                    of_word[word] = number
-                    left -= int(sizes[word])
-            if not left:
+                if span_of_word[word] < 0 and sizes[word] <= tokens_left:
+                    span_of_word[word] = number
+                    tokens_left -= int(sizes[word])
+            if not tokens_left:
                 break
-        of_token = np.repeat(of_word, sizes)
-        positions = np.flatnonzero(of_token >= 0)
-        return positions, of_token[positions]
+        span_of_token = np.repeat(span_of_word, sizes)
+        positions = np.flatnonzero(span_of_token >= 0)
+        return positions, span_of_token[positions]
 
     def _spans(self, sizes: Ints, n_masked: int, rng: np.random.Generator) -> list[range]:
         """Returns spans of words in the order in which they are tried.
