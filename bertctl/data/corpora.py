@@ -202,7 +202,14 @@ def _files(path: Path) -> dict[str, Path]:
 def _texts(
     path: Path, settings: DataSection, listener: Listener
 ) -> Iterator[tuple[int, list[str], bool]]:
-    """Yields line, lines and `cut` of each document of a text file."""
+    """Yields the documents of a text file.
+
+    Blank lines part documents that have a sentence on each line. In a file without such lines each
+    line is a document, to be cut into sentences.
+
+    Yields:
+        The number of the document's first line, its lines, and whether they are to be cut.
+    """
     options = ReadOptions(
         settings,
         "train",
@@ -211,17 +218,17 @@ def _texts(
     )
     with open_bytes(path) as file:
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
-        cut = [blank for blank, _ in itertools.islice(runs, 4)].count(
-            False
-        ) < 2  # text, perhaps behind empty lines
-    unit = "document" if cut else "sentence"
+        first_runs = [is_blank for is_blank, _ in itertools.islice(runs, 4)]
+        # One run of text at most, perhaps between empty lines.
+        has_line_documents = first_runs.count(False) < 2
+    unit = "document" if has_line_documents else "sentence"
     listener.say(f"{path}: one {unit} a line")
     with open_bytes(path) as file:
         lines = enumerate(
             map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1
         )
         for is_text, group in itertools.groupby(lines, key=lambda numbered: numbered[1] != ""):
-            if is_text and cut:
+            if is_text and has_line_documents:
                 yield from ((number, [line], True) for number, line in group)
             elif is_text:
                 numbers, texts = zip(*group, strict=True)

@@ -1,8 +1,7 @@
-"""Rows that hang together.
+"""Rows that belong together.
 
-They have equal texts, are the questions about one article, or the sentences of one document.
-
-They stay on one side of a hold-out, and they are no independent examples of a metric.
+They have equal texts, are questions about one article, or sentences of one document. They stay on
+one side of a hold-out, and are no independent examples of a metric.
 """
 
 import unicodedata
@@ -21,13 +20,13 @@ _SALT = "\x1f"
 
 
 def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
-    """Returns one key per row, the same for rows that hang together.
+    """Returns one key per row, equal for rows that belong together.
 
     Args:
-        rows: a split.
-        columns: those that may tell, the widest first: the first that the rows have, and with
-            several values, does. Texts are compared without case and spacing; a row whose value is
-            blank hangs together with no other.
+        rows: A split.
+        columns: Columns that may tell, the widest groups first. The first one counts that the rows
+            have and that has different values. Texts are compared without case and spacing; a row
+            with a blank value belongs together with no other.
     """
     for name in columns:
         if rows.has(name) and is_packed(rows.columns[name]):
@@ -42,13 +41,14 @@ def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
 
 
 def _key(value: object, index: int) -> Hashable:
+    """Returns the text of a value, or for a missing one the number of its row."""
     return _text_key(value) or index
 
 
 def _text_key(value: object) -> str:
-    """Returns what is equal for values that hang together.
+    """Returns a text that is equal for values that belong together.
 
-    A blank text where a value hangs together with none.
+    It is empty for a missing value, which belongs together with no other.
     """
     if isinstance(value, str):
         return normalised(value)

@@ -429,13 +429,14 @@ def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
 
 
 def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
-    """Returns the sum of the first column divided by that of the second.
+    """Returns the sums of the first column divided by those of the second, by counts of rows."""
+    numerators_M, denominators_M = rows_MS.T
 
-    It is a function of counts.
-    """
-    return lambda counts: ratio(
-        *(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan
-    )
+    def statistic(counts_RM: Floats) -> Floats:
+        sums_R = np.einsum("rm,m->r", counts_RM, numerators_M)
+        return ratio(sums_R, np.einsum("rm,m->r", counts_RM, denominators_M), undefined=math.nan)
+
+    return statistic
 
 
 def ratio(numerator: Floats, denominator: Floats, *, undefined: float = 0.0) -> Floats:

@@ -495,25 +495,22 @@ def _footnotes(document: SweepDocument) -> list[str]:
 
 
 def _runs(document: SweepDocument, state: str) -> str:
-    """Returns `2 runs (learning_rate 1 with seed 1, ...)`.
-
-    It says why they failed where that is known.
-    """
+    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, with why they failed if known."""
     rows = [row for row in document.runs if row.state == state]
     values = document.values_by_setting
     seeds = document.seeds
-    names = [
-        f"{setting_text(values[row.setting], document.axes)} with "
-        f"{seed_text(seeds[row.seed])}"
-        + ("" if row.fold is None else f", fold {row.fold}")
-        + (f": {one_line(row.message, limit=120)}" if row.message and state == "failed" else "")
-        for row in rows[:_NAMED]
-    ]
-    if len(rows) <= _NAMED:
-        more = ""
-    else:
-        more = f"; and {len(rows) - _NAMED} more"
-    return f"{count(len(rows), 'run')} ({'; '.join(names)}{more})"
+    names = []
+    for row in rows[:_NAMED]:
+        setting = setting_text(values[row.setting], document.axes)
+        name = f"{setting} with {seed_text(seeds[row.seed])}"
+        if row.fold is not None:
+            name += f", fold {row.fold}"
+        if row.message and state == "failed":
+            name += f": {one_line(row.message, limit=120)}"
+        names.append(name)
+    if len(rows) > _NAMED:
+        names.append(f"and {len(rows) - _NAMED} more")
+    return f"{count(len(rows), 'run')} ({'; '.join(names)})"
 
 
 def _folds(document: SweepDocument) -> list[str]:

@@ -3,9 +3,8 @@
 They are typed so for the verbs that compare texts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,30 +53,41 @@ class VectorsGiven:
         table: bool = False,
         hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Writes answers as they come, into a file or as lines to stdout.
+        """Writes answers into a file, or to stdout: as lines, as a table, or as one document.
 
-        For a table, and with --json, as a whole.
+        Lines are written as they come.
 
-        The table leaves out columns that are `hidden`.
+        Args:
+            out: Prints the table or the document.
+            answers: The answers.
+            summarise: Returns further entries of the summary when all answers are known.
+            table: Whether stdout gets a table.
+            hidden: Columns that the table leaves out.
 
         Returns:
-            How many they are (`count`), and what `summarise` gives when all are known.
+            The summary: how many answers there are (`count`), and the entries of `summarise`.
         """
         from bertctl.inference.layouts import layout_of
         from bertctl.inference.predict import Destination
         from bertctl.reporting.document import record_table
 
         output = self.options["output"]
-        numbers = count()
-        counted = (answer for answer, _ in zip(answers, numbers, strict=False))
+        n_answers = 0
+
+        def counted() -> Iterator[dict[str, Any]]:
+            nonlocal n_answers
+            for answer in answers:
+                n_answers += 1
+                yield answer
+
         if output is None and (out.as_json or table):
-            written: dict[str, Any] = {"answers": list(counted)}
+            written: dict[str, Any] = {"answers": list(counted())}
         else:
             with streams.data() as stream:
                 written = {
-                    "files": Destination(output, layout_of(output), stream).write(counted, None)
+                    "files": Destination(output, layout_of(output), stream).write(counted(), None)
                 }
-        summary = {"count": next(numbers), **summarise(), **written}
+        summary = {"count": n_answers, **summarise(), **written}
         if output or "answers" in written:
             tables = []
             if table and "answers" in written:

@@ -169,9 +169,7 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
 
 
 def offset_units(context: str, text: str, start: int) -> set[str]:
-    """Returns the units in which an offset leads to its answer.
-
-    It does not in characters counted from 0.
+    """Returns the units in which an offset that is wrong in characters leads to its answer.
 
     Args:
         context: The text.
