@@ -184,12 +184,13 @@ def refuse_unnamed(
 
 def named_files(recipe: Recipe) -> list[Path]:
     """Returns the files and folders that a recipe names, and what else would be one by its name."""
-    values: list[Any] = [
-        functools.reduce(getattr, dotted.split("."), recipe) for dotted in marked(Mark.IS_PATH)
-    ]
     paths: list[Path] = []
-    for value in filter(None, values):
-        paths.extend(map(Path, value if isinstance(value, list) else [value]))
+    for dotted in marked(Mark.IS_PATH):
+        value: Any = functools.reduce(getattr, dotted.split("."), recipe)
+        if isinstance(value, list):
+            paths.extend(map(Path, value))
+        elif value:
+            paths.append(Path(value))
     return paths
 
 

@@ -203,8 +203,12 @@ def _what_fits(schema: Mapping[str, Any]) -> str:
 
 
 def _what_fits_itself(schema: Mapping[str, Any]) -> str:
+    """Returns which values a field's schema accepts, in words; null is left out."""
     if "enum" in schema:
-        return " or ".join(filter(None, [", ".join(schema["enum"][:-1]), schema["enum"][-1]]))
+        *others, last = schema["enum"]
+        if not others:
+            return str(last)
+        return f"{', '.join(others)} or {last}"
     match schema["type"]:
         case "boolean":
             return "true or false"

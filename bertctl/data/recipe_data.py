@@ -134,6 +134,8 @@ def load_data(
         source = _CatalogSource(recipe, listener)
     else:
         source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
+
+    # Which splits to read. `confirm` is a part of the validation rows.
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
     evaluated = recipe.evaluation.splits if splits is None else splits
@@ -143,6 +145,7 @@ def load_data(
     if splits is None:
         source.require("train")
         split_names = list(dict.fromkeys(["train", *validation, *split_names]))
+
     lost_labels: frozenset[str] = frozenset()
     if unsplit:
         read = {name: source.read_whole(name) for name in split_names}
@@ -156,18 +159,21 @@ def load_data(
     if confirms and validation[0] in read:
         read |= _confirming(read[validation[0]], recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
+
+    # Scored splits also know which of their rows belong together.
+    splits_with_groups = dict(read)
     for name, rows in read.items():
         if name == "train":
             continue
         for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
-    scored = {
-        name: replace(rows, groups=groups_of(rows, recipe, source.columns))
-        for name, rows in read.items()
-        if name != "train" and not unsplit
-    }
+    if not unsplit:
+        for name, rows in read.items():
+            if name != "train":
+                groups = groups_of(rows, recipe, source.columns)
+                splits_with_groups[name] = replace(rows, groups=groups)
     return LoadedData(
-        splits=read | scored,
+        splits=splits_with_groups,
         labels=source.labels,
         dataset=source.dataset,
         validation_splits=validation,

@@ -83,11 +83,11 @@ class _State:
         self._path = path
         self._settings = settings
         self._hash = hashlib.sha256()
-        self._expected = left["texts_sha256"] if left else None
+        self._expected = None
+        self.progress = _Progress()
         if left:
+            self._expected = left["texts_sha256"]
             self.progress = _Progress(**left.get("progress", {}))
-        else:
-            self.progress = _Progress()
         self.saved_rows = self.progress.rows
 
     def add(self, rows: Rows) -> None:

@@ -51,7 +51,7 @@ def _folded(text: str) -> str:
 def _true_place(text: str, start: int, end: int, surface: str) -> str:
     """Returns where the words stand, as the end of a sentence.
 
-    The place is found by another wayof counting, else the nearest place.
+    The place is found by another way of counting, else the nearest place.
     """
     for true_start, true_end, counting in _countings(text, start, end):
         true_words = text[true_start:true_end]
