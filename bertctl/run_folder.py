@@ -211,7 +211,7 @@ class RunFolder:
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
         """Makes the folder, replacing the run in it only with `overwrite`.
 
-        What is no file of a run stays.
+        Files that are not a run's stay.
 
         Raises:
             UsageError: see `check_free`.

@@ -351,7 +351,7 @@ def protect(*inputs: Path, anew: bool = False) -> None:
 def refuse_input(path: Path, *, replaces: bool = False) -> None:
     """Refuses an output that is an input of this command, through links too.
 
-    It does before anything is written.
+    Call it before anything is written.
 
     Args:
         path: of the output.

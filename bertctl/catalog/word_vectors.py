@@ -84,9 +84,9 @@ def word_vectors_folder(path: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
-    """Returns the words with their ids, and the vectors (W, D) of those of the file.
+    """Returns the words of a file with their ids, and their vectors (W, D).
 
-    Of equal ones the first counts.
+    Of equal words the first one counts.
     """
     words = {token: i for i, token in enumerate(_SPECIAL)}
     data = bytearray()

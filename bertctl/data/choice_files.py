@@ -513,9 +513,9 @@ def _from_list(table: Table, name: str, index: int) -> Choices:
 
 
 def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices]:
-    """Returns the choices of the rows that have some, by the number of the row.
+    """Returns the choices of rows by the number of the row.
 
-    What is wrong is told elsewhere.
+    Rows without choices are left out; another check reports them.
     """
     if len(columns.choices) > 1:
         columns_there = [table.columns[name] for name in columns.choices if name in table.columns]

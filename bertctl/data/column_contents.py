@@ -106,7 +106,7 @@ def _repeat(values: Sequence[Any]) -> bool:
 def names_with_values(table: Table) -> str:
     """Returns the names of a table's columns.
 
-    Where the file has no names, the first value of each column is added.
+    If the file has no names, each comes with the column's first value.
     """
     if table.header or not len(table):
         return ", ".join(table.columns)

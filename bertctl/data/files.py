@@ -266,7 +266,7 @@ def text_lines(
 ) -> Iterator[str]:
     """Yields the lines of an open file.
 
-    Where bad records are left out, bytes that are no text become U+FFFD.
+    If bad records are left out, bytes that are no text become U+FFFD.
     """
     lenient = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if lenient else "strict"

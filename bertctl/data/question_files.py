@@ -259,7 +259,7 @@ def _usable_ids(
 ) -> str | None:
     """Returns a column called `id` that nobody named.
 
-    Where rows are labelled, it is usable only if each question has its own.
+    In a labelled file it is usable only if each question has another id.
     """
     if name is not None:
         values = [str(value) for value in table.columns[name] if not _is_blank(value)]
@@ -473,7 +473,7 @@ def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> di
 def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
     """Returns each question once, with the answers of all of its rows.
 
-    Those rows have one id, question and context.
+    Rows of one question have the same id, question and context.
 
     (Files with a row per annotator. The official scorers count questions, each with all of its
     answers.)

@@ -253,7 +253,7 @@ def _guess_text(
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
     """Returns those of the columns that hold texts.
 
-    Where others do, not one that is hardly filled.
+    One that is hardly filled counts only if no other column holds texts.
     """
     texts = [name for name in names if content_of(table.columns[name]) == "text"]
     filled_texts = [name for name in texts if not is_mostly_empty(table.columns[name])]
@@ -263,11 +263,10 @@ def texts_in(table: Table, names: Sequence[str]) -> list[str]:
 def _guess_headerless(
     table: Table, free: Sequence[str], label: str | None
 ) -> tuple[str, str | None]:
-    """Returns the text of two columns without names, or of one that is alone.
+    """Returns the text column of a file without names, and that of its partner in pairs, or None.
 
-    Of two it is the one with more different values.
-
-    Of several columns, one or two that hold texts are the text and its partner.
+    A single column is the text. Of two, the one with more different values is. Of several columns,
+    one or two that hold texts are the text and its partner.
     """
     if len(free) == 1:
         return free[0], None

@@ -152,7 +152,7 @@ def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: boo
 def is_gzip(path: Path) -> bool:
     """Returns whether a file is gzip by its first bytes.
 
-    Of what is neither a file nor a pipe it returns False.
+    It is False for what is neither a file nor a pipe.
     """
     if not path.is_file() and not is_read_once(path):
         return False
@@ -163,7 +163,7 @@ def is_gzip(path: Path) -> bool:
 def first_bytes(source: Source) -> bytes:
     """Returns the first bytes of a file or of stdin, unpacked, and leaves stdin as it is.
 
-    Of stdin they are what has come by now.
+    For stdin these are the bytes that have come by now.
 
     Raises:
         UnavailableError: the file is not there or can't be read.

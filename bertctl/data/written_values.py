@@ -55,7 +55,7 @@ def written_structure(text: str) -> Any:
 def with_lists(values: Sequence[Any]) -> Sequence[Any]:
     """Returns a column with lists in place of texts that write lists.
 
-    It does where nearly all cells write them, else it returns the column as it is.
+    Unless nearly all cells write lists, the column is returned as it is.
     """
     if not all(isinstance(value, str) for value in values):
         return values

@@ -111,10 +111,7 @@ def attending(network: Any, how: str) -> Iterator[None]:
 
 @contextmanager
 def tapped(network: Any) -> Iterator[Tap]:
-    """Puts a tap in place of the attention function of a transformers model.
-
-    It takes the tap out again.
-    """
+    """Puts a tap in place of a transformers model's attention function, within `with`."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     tap = Tap()

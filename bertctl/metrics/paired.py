@@ -320,7 +320,7 @@ def mean_difference(
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     """Returns the difference of two metrics as if of different examples.
 
-    Of both only value and interval are known.
+    Only the value and the interval of each are known.
 
     The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions
     Newcombe's (1998, method 10). It is wider than a paired one where the models err on the same

@@ -616,7 +616,8 @@ def _for_all_labels(
 ) -> tuple[Floats, Floats]:
     """Returns weights (C, D) and biases (C,).
 
-    Of two labels scikit-learn has the second's odds only; of a label without rows, nothing.
+    scikit-learn's model of two labels has only the second one's, and lacks labels without rows;
+    these are added.
     """
     if len(bias) == 1:
         weight = np.vstack([np.zeros_like(weight), weight])

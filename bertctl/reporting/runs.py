@@ -287,7 +287,7 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
 def _comparable(line: Line, field: str) -> Any:
     """Returns a field of a line, made comparable.
 
-    Of several labels it is which they are, as their order is that of the run's columns.
+    Several labels are compared as a set, since their order is that of the run's columns.
     """
     several = isinstance(line[field], list) and isinstance(line.get("probabilities"), Mapping)
     if several:

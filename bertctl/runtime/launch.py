@@ -327,9 +327,9 @@ def was_left() -> bool:
 
 
 def _is_first_to_fail() -> bool:
-    """Returns the same where another launcher started the workers.
+    """Returns whether this worker is the first to fail, if another launcher started the workers.
 
-    It does by a counter in their common store.
+    The workers count their failures in torch's common store.
     """
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_initialized():

@@ -180,7 +180,7 @@ class Index:
     ) -> Iterator[dict[str, Any]]:
         """Yields a line for each of the K nearest rows of each query, the nearest first.
 
-        Of equals the first row comes first.
+        On a tie the first row comes first.
 
         Raises:
             DataError: damaged files.

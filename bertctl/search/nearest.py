@@ -50,7 +50,7 @@ def block_rows(queries: int) -> int:
 class Nearest:
     """Keeps the K nearest rows of each of Q queries while all rows go by in blocks.
 
-    Of equally near ones it keeps the first.
+    On a tie it keeps the first.
 
     A block is compared in fp32, by distances in fp64. What comes near the K-th is computed again in
     fp64, the same way wherever a row stands, so that equal rows are equally near.
@@ -175,7 +175,7 @@ def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floa
 class NearestPairs:
     """Keeps the N nearest of all pairs that go by, and counts them.
 
-    Of equally near ones it keeps those of the first rows.
+    On a tie it keeps those of the first rows.
 
     Args:
         most: N.

@@ -105,9 +105,9 @@ class TextVectors:
     def stream(
         self, parts: Iterable[Rows], listener: Listener = SILENT
     ) -> Iterator[tuple[Rows, Floats32]]:
-        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts.
+        """Yields rows with (N, D) vectors of their texts, more at a time than they come in.
 
-        It says what was cut.
+        Reports how many texts were cut.
 
         Args:
             parts: rows, whose column `text` is read.

@@ -240,7 +240,7 @@ def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
 def _steps_ahead(plan: SweepPlan, index: int, promoted: Sequence[str]) -> int:
     """Returns the steps above a rung if these runs go on from it.
 
-    Of rungs above, the longest runs are counted.
+    At each rung above, the longest runs are counted.
     """
     longest = sorted(promoted, key=lambda name: plan.rungs[name][-1], reverse=True)
     steps = 0

@@ -183,7 +183,7 @@ def _draw_majority(
 ) -> None:
     """Draws the majority's score as a dashed line.
 
-    It says it in words where it would squeeze all else into a corner.
+    If that would squeeze all else into a corner, it is written in words.
     """
     baseline = document.baseline
     if baseline is None:

@@ -30,7 +30,7 @@ def id_writer(
 ) -> AbstractContextManager[Callable[["EncodedTexts"], None]]:
     """Opens the writer of `ids`, `tokens` or `parquet`.
 
-    What a file ends with is written when it is left.
+    The end of the file is written when the context ends.
     """
     if layout == "parquet":
         return _parquet_writer(out.buffer)

@@ -269,7 +269,8 @@ def head_vectors(
 def _layer_to_pass(job: Job) -> Any:
     """Returns the dense layer between the first token's state and the last layer.
 
-    It does so of texts in one window, else it returns None.
+    It is None if there is no such layer, it is initialised anew, or texts are read in several
+    windows.
     """
     from bertctl.modeling.heads import dense_layer
 

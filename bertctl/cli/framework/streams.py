@@ -58,7 +58,8 @@ class _Door(io.FileIO):
 class _Stream(io.TextIOWrapper):
     """Stream for text on its way out.
 
-    Where `guarded`, it has no control characters and workflow commands (`words.spoken`).
+    While `guarded`, it writes control characters and workflow commands as visible text
+    (`words.spoken`).
     """
 
     guarded = False

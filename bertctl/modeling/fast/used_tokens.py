@@ -251,7 +251,7 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
     """Returns a network's word table in a file that was saved of it.
 
-    It does if only rows of the table are trained.
+    There is one only if some rows of the table are trained.
     """
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)

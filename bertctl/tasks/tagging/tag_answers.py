@@ -199,7 +199,7 @@ answer("Ada Lovelace lived in London.")"""
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the metrics of one tag for every word.
 
-        Of single types it has those that are there, as no model has more.
+        Metrics of single types are those of types that occur, as for a model.
         """
         occurring = {""}
         for line in lines:
