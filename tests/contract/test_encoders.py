@@ -461,8 +461,8 @@ def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_import
         '{"context": "the film", "choices": ["was good", "was bad"], "label": 0}\n' * 4
     )
     commands = {
-        "'neobert': its network is code of its own": tuned(opinions, own_code),
-        "'unheard': its network is code of its own": vectors(opinions, unheard),
+        "'neobert': its network is custom code, which is never run": tuned(opinions, own_code),
+        "'unheard': its network is custom code, which is never run": vectors(opinions, unheard),
         "'deberta' for this task (MultipleChoice)": tuned(
             choices, encoder("deberta"), task="multiple-choice"
         ),
