@@ -256,17 +256,19 @@ def _words(
             leaky.sort(reverse=True)
             count, word, everywhere = leaky[0]
             if len(leaky) > 1:
-                also = f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}"
+                also = f"; other such words: {listed([w for _, w, _ in leaky[1:]], limit=4)}"
             else:
                 also = ""
             where = next(rows.where(i) for i in labelled if word in _features(column[i]))
-            sentence = (
-                f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, "
-                "and"
+            precision = (
+                f"{percent(count, everywhere)} of the {everywhere:,} rows that contain it have "
+                "this label"
             )
-            covered = f"it occurs in {percent(count, of_label[name])} of them{also}"
-            examples.append(Example(where, f"'{word}' gives {name!r} away: {sentence} {covered}"))
-        message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
+            coverage = f"{percent(count, of_label[name])} of the rows with this label contain it"
+            sentence = f"'{word}' predicts {name!r}: {precision}, and {coverage}{also}"
+            examples.append(Example(where, sentence))
+        predicted = count_of(len(leaks), len(of_label), "label")
+        message = f"{predicted} can be predicted from a single word of the {field}"
         counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
         yield _RULES.finding(
             "leaky-word",

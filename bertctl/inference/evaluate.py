@@ -275,7 +275,7 @@ def warn_of_truncation(
     tokens = counts["tokens"] + counts["lost_tokens"]
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
         sentence = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
-        listener.warn(f"{sentence}; is the language or the case the model's?")
+        listener.warn(f"{sentence}; is it made for this language and case?")
 
 
 def report_truncation(

@@ -594,7 +594,7 @@ def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
     order_weights = [name for name in missing if _ORDER_HEAD.search(name)]
     heads = []
     if len(order_weights) < len(missing):
-        heads.append("masked-word head (its matrix is the table of the tokens' vectors)")
+        heads.append("masked-word head (its matrix is the table of token embeddings)")
     if order_weights:
         heads.append("head for the order of sentences")
     return " and no ".join(heads)

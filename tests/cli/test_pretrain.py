@@ -106,7 +106,7 @@ def test_words_alone_on_weights_without_the_head(
     done = bertctl("pretrain", corpus, *options, "-o", "run")
     assert done.returncode == 0, done.stderr
     assert (
-        f"{tiny_model} has no masked-word head (its matrix is the table of the tokens' vectors)"
+        f"{tiny_model} has no masked-word head (its matrix is the table of token embeddings)"
         in done.stderr
     )
     assert "order_accuracy" not in (tmp_path / "run/metrics.json").read_text()

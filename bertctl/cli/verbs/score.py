@@ -26,7 +26,7 @@ def score(
     pll: Annotated[Literal["within-word", "token"], typer.Option("--pll")] = "within-word",
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
 ) -> None:
-    """Score how likely a text is to a masked language model, and which of two texts is likelier.
+    """Score how likely a text is under a masked language model, and which of two texts is likelier.
 
     Each token is masked in turn. The sum of the log-probabilities of the true tokens is the
     pseudo-log-likelihood.
