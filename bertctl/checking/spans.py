@@ -15,6 +15,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.spans import named_parts, surface_of
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 from bertctl.data.word_splitting import cuts_word
+from bertctl.words import count
 
 _RULES = FindingRules("spans")
 
@@ -42,9 +43,8 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
         valid_spans: list[Span] = []
         for span, raw_span in zip(read, spans, strict=True):
             if span is None or not 0 <= span[0] < span[1] <= len(text):
-                problems.add(
-                    "span-out-of-text", row, f"{raw_span!r} in a text of {len(text)} characters"
-                )
+                length = count(len(text), "character")
+                problems.add("span-out-of-text", row, f"{raw_span!r} in a text of {length}")
             else:
                 valid_spans.append(span)
                 surface = surface_of(raw_span)

@@ -27,7 +27,7 @@ from bertctl.data.table import Table
 from bertctl.data.text_files import read_text
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import Listener
-from bertctl.words import unknown
+from bertctl.words import count, unknown
 from bertctl.writing import protect
 
 _NO_LABEL = ("", "-", "-1")
@@ -188,8 +188,9 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
                 )
                 raise DataError(message, remedy=f"Is this the official file of '{row.name}'?")
     if short:
+        left_out = count(short, "row")
         listener.warn(
-            f"{path}: {short} rows lack a field and are left out, as the hub's conversion does"
+            f"{path}: {left_out} without all fields left out, as the hub's conversion does"
         )
     return _canonical(
         row,

@@ -9,6 +9,7 @@ from bertctl.data.annotations.document import Span
 from bertctl.data.tag_schemes import write_tags
 from bertctl.errors import DataError
 from bertctl.progress import Listener
+from bertctl.words import count
 
 _STARTS = ("start_char", "start", "start_offset", "begin")
 _ENDS = ("end_char", "end", "end_offset", "stop")
@@ -176,10 +177,8 @@ def tags_of_spans(
     for start, end, label in sorted(disjoint):
         span_text = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
-            message = (
-                f"{where}: the span {span_text} is not in its text of {len(text)} characters, or "
-                "is empty"
-            )
+            length = count(len(text), "character")
+            message = f"{where}: the span {span_text} is not in its text of {length}, or is empty"
             raise DataError(
                 message, remedy="Spans count characters of `text` from 0, the end not included."
             )

@@ -25,7 +25,7 @@ from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import find_words, split_tagged_words
 from bertctl.errors import DataError, UsageError
-from bertctl.words import count_of
+from bertctl.words import count, count_of
 
 Offsets = list[tuple[int, int]]
 Content = Literal["text", "words", "numbers", "objects", "nothing"]
@@ -398,6 +398,8 @@ def _tags(
         )
     tags = [str(tag) for tag in label if tag is not None and tag != ""]
     if len(tags) != len(words):
-        message = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"
+        n_words = count(len(words), "word")
+        n_tags = count(len(tags), "tag")
+        message = f"{where}: {n_words} and {n_tags}: {words[:8]}, {tags[:8]}"
         raise DataError(message, remedy="Every word needs a tag, O where there is nothing.")
     return tags

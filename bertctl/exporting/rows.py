@@ -14,6 +14,7 @@ from bertctl.exporting.subject import Subject
 from bertctl.inference.export_proof import Window
 from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import Listener
+from bertctl.words import count
 
 _CALIBRATED_ROWS = 300
 """Training rows that activations are calibrated on at most."""
@@ -59,8 +60,9 @@ def comparison_rows(
             remedy="Give rows with labels, or name their column with `label_column=`.",
         )
     if len(rows) < ENOUGH_ROWS:
+        few = count(len(rows), "row")
         listener.warn(
-            f"the export is compared on {len(rows)} rows only; name {ENOUGH_ROWS} or more with "
+            f"the export is compared on {few} only; name {ENOUGH_ROWS} or more with "
             "`rows=FILE` for a reliable comparison"
         )
     return _at_most(rows, _MOST_ROWS)

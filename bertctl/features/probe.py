@@ -49,6 +49,7 @@ from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.tagging.word_windows import WordFeatures
 from bertctl.tokenization.long_texts import LongText
+from bertctl.words import count
 from bertctl.writing import write_json
 
 
@@ -211,7 +212,7 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     """Reports what is about to happen."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
-        listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
+        listener.say(f"{split}: {count(len(rows), 'example')} ({job.task.describe(rows)})")
         report_truncation(
             split,
             job.features[split],

@@ -81,7 +81,7 @@ def test_rows_without_label_or_field_are_left_out_counted_and_numbered_anew(tmp_
     assert list(rows.ids) == ["0", "1"]
     assert list(rows.lines) == [2, 6]
     field, label = (text.split(": ")[1] for text in listener.warned)
-    assert field.startswith("1 rows lack a field")
+    assert field.startswith("1 row without all fields left out")
     assert label.startswith("2 rows without a label")
 
 

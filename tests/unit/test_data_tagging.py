@@ -224,13 +224,14 @@ def test_blanks_around_a_span_are_no_matter(tmp_path):
     ("content", "said"),
     [
         (spans_row([0, 99, "A"]), "a.jsonl:1: the span"),
+        (spans_row([0, 2, "A"], text="a"), "not in its text of 1 character, "),
         (spans_row([4, 4, "A"]), "or is empty"),
         (spans_row([9, 10, "A"]), "or is empty"),
         (spans_row([0, 10, "A"], [3, 12, "B"]), "overlap"),
         (spans_row({"start": 0, "label": "A"}), "this is not a span"),
         (
             lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
-            "a.jsonl:2: 2 words and 1 tags",
+            "a.jsonl:2: 2 words and 1 tag: ",
         ),
         (
             lines({"words": ["a"], "tags": ["O"]}, {"words": ["a"], "tags": None}),

@@ -9,6 +9,7 @@ from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output
 from bertctl.cli.framework.recipe_options import RunRequest, takes_run
 from bertctl.errors import ExitCode, UsageError
+from bertctl.words import count
 
 if TYPE_CHECKING:
     from bertctl.exporting.export_model import ExportResult
@@ -117,5 +118,6 @@ def _cost(quality: "ExportQuality") -> list[str]:
     speeds = ", ".join(f"{name} {speed:,.0f}" for name, speed in quality.rows_per_second.items())
     sentences.append(f"Size: {share:.2f} of fp32. Rows per second here: {speeds}.")
     if quality.fp32_layers:
-        sentences.append(f"{len(quality.fp32_layers)} layers stay in fp32.")
+        layers = count(len(quality.fp32_layers), "layer")
+        sentences.append(f"Still in fp32: {layers}.")
     return sentences

@@ -42,7 +42,7 @@ from bertctl.tasks.tagging.tag_answers import TagAnswers
 from bertctl.tasks.tagging.tag_formats import FORMATS
 from bertctl.tasks.tagging.word_windows import WordArrays, WordBatch, WordFeatures, encode_words
 from bertctl.tasks.targets import Answered, Part, Target
-from bertctl.words import did_you_mean, listing
+from bertctl.words import count, did_you_mean, listing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -499,10 +499,11 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
     words = rows.columns["words"][index]
     if not isinstance(tags, list | tuple) or len(tags) != len(words):
         if isinstance(tags, list | tuple):
-            tags_text = f"{len(tags)} tags"
+            tags_text = count(len(tags), "tag")
         else:
             tags_text = "no tags"
-        message = f"{rows.where(index)}: a sentence of {len(words)} words has {tags_text}"
+        n_words = count(len(words), "word")
+        message = f"{rows.where(index)}: a sentence of {n_words} has {tags_text}"
         raise DataError(message, remedy="Every row of a labelled split needs a tag for each word.")
     if not numbered or not all(tag.isdecimal() for tag in tags):
         if renamed:
