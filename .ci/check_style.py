@@ -22,7 +22,7 @@ FAULTS = (
 )
 CEILINGS = {
     "bertctl": (7, 0, 52, 7, 0, 0),
-    "tests": (0, 0, 238, 185, 0, 0),
+    "tests": (0, 0, 228, 185, 0, 0),
 }
 """Folder -> the most of each fault that may be in it, in the order of `FAULTS`."""
 

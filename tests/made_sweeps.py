@@ -50,7 +50,8 @@ def answers(right: float, *, seed: int, n: int = 200, first: int = 0) -> list[di
 
 
 def accuracy(lines: Sequence[Mapping[str, Any]]) -> float:
-    return sum(line["gold"] == line["prediction"] for line in lines) / len(lines)
+    n_right = sum(line["gold"] == line["prediction"] for line in lines)
+    return n_right / len(lines)
 
 
 def made_sweep(
@@ -83,7 +84,12 @@ def made_sweep(
                 name = f"{s:04x}{seed:04x}{fold or 0:08x}"
                 cells.append({"name": name, "setting": s, "seed": seed, "fold": fold})
                 first = 0 if fold is None else (fold - 1) * n
-                lines = answers(shares[s], seed=100 * s + seed, n=n, first=first)
+                lines = answers(
+                    shares[s],
+                    seed=100 * s + seed,
+                    n=n,
+                    first=first,
+                )
                 made_cell(
                     folder / "cells" / name, lines, (states or {}).get((s, seed), "done"), values
                 )

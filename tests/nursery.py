@@ -398,7 +398,12 @@ class Nursery:
         Raises:
             subprocess.TimeoutExpired: it took longer; it was killed.
         """
-        child = self.start(list(map(str, arguments)), cwd=cwd, env=env or self.env, stdin=stdin)
+        child = self.start(
+            list(map(str, arguments)),
+            cwd=cwd,
+            env=env or self.env,
+            stdin=stdin,
+        )
         out, err = child.communicate(timeout)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 

@@ -197,7 +197,9 @@ class SlurmCluster:
 
     def jobs(self, *states: str) -> list[str]:
         """Returns the numbers of the jobs in one of these states, such as `R` and `PD`."""
-        return self.ask("squeue", "-h", "-t", ",".join(states), "-o", "%i").split()
+        state_names = ",".join(states)
+        numbers = self.ask("squeue", "-h", "-t", state_names, "-o", "%i")
+        return numbers.split()
 
     def job_process(self, job: str) -> psutil.Process:
         """Returns the Python process of a job, that of submitit."""
@@ -265,7 +267,12 @@ class SlurmCluster:
             f"--pid-file={self._folder}/mariadbd.pid",
         ]
         with (self._folder / "mariadbd.log").open("w") as log:
-            self._database = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+            self._database = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
         client = ["mariadb", "--no-defaults", "--user=root", server]
         until(lambda: self.ask(*client, "-e", "SELECT 1"))
         self._run(*client, "-e", _DATABASE_USER)

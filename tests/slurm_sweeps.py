@@ -164,7 +164,12 @@ def results(folder: Path) -> dict[str, str]:
 def times_of(runs: list[Path]) -> dict[Path, int]:
     """Returns when the results of runs were written. The model may be taken away later."""
     names = ("history.jsonl", "metrics.json", "status.json")
-    return {run / name: (run / name).stat().st_mtime_ns for run in runs for name in names}
+    times = {}
+    for run in runs:
+        for name in names:
+            file = run / name
+            times[file] = file.stat().st_mtime_ns
+    return times
 
 
 def assert_each_run_ended_once(folder: Path, slurm: SlurmCluster) -> None:

@@ -1,10 +1,10 @@
 """Scores AutoGluon's defaults on a set of `defaults.py`, in a Python that has AutoGluon and not us.
 
-Usage: PYTHON autogluon_peer.py REQUEST.json, where the request has `train` and `test` (files of
-    JSON
-lines), `task`, `metric`, `model` (folder of the encoder), `seed`, `threads` and `folder`. The
-answer is the last line of the output: the score on the test rows, the seconds, and which rows are
-right.
+Usage: PYTHON autogluon_peer.py REQUEST.json
+
+The request has `train` and `test` (files of JSON lines), `task`, `metric`, `model` (folder of the
+encoder), `seed`, `threads` and `folder`. The answer is the last line of the output: the score on
+the test rows, the seconds, and which rows are right.
 
 Nothing but the encoder, the seed and the number of processes is set: AutoGluon holds out validation
 rows by itself, trains up to 20 epochs at 1e-4 with patience, and averages the best weights.

@@ -93,8 +93,19 @@ def main() -> None:
         "--data-dir", type=Path, required=True, help="folder with glue, squad, ud-english-ewt, ..."
     )
     parser.add_argument("--model", default="minilm")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[42, 43, 44])
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        default=list(SETS),
+        choices=list(SETS),
+        metavar="SET",
+    )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=int,
+        default=[42, 43, 44],
+    )
     parser.add_argument(
         "--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="PEER"
     )
@@ -826,8 +837,9 @@ def paragraphs(data_dir: Path) -> Split:
 
 def shuffled_paragraphs(data_dir: Path) -> list[tuple[str, str, list[str]]]:
     """Returns SQuAD's paragraphs in a fixed random order."""
-    listed = list(squad_paragraphs(data_dir))
-    return [listed[index] for index in np.random.default_rng(1).permutation(len(listed))]
+    paragraphs = list(squad_paragraphs(data_dir))
+    order = np.random.default_rng(1).permutation(len(paragraphs))
+    return [paragraphs[index] for index in order]
 
 
 def genres(data_dir: Path) -> Split:

@@ -151,7 +151,12 @@ def _run(folder: Path, name: str, options: argparse.Namespace, *extra: str) -> s
 
 def _bertctl(*words: str) -> Any:
     command = [sys.executable, "-m", "bertctl", *words]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     return json.loads(done.stdout)
 
 

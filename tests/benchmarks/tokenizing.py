@@ -165,7 +165,8 @@ def _flat(encoded: Sequence[Sequence[int]] | EncodedTexts) -> tuple[np.ndarray, 
     if isinstance(encoded, EncodedTexts):
         return encoded.ids, encoded.lengths
     lengths = np.array([len(row) for row in encoded], dtype=np.int64)
-    return np.array([i for row in encoded for i in row], dtype=np.int32), lengths
+    ids = list(itertools.chain.from_iterable(encoded))
+    return np.array(ids, dtype=np.int32), lengths
 
 
 if __name__ == "__main__":

@@ -207,7 +207,8 @@ def random_bert_base(folder: Path) -> str:
 
 def enough_words(job: Job, words: int) -> np.ndarray:
     """Returns the numbers of the training rows with more words than this."""
-    counts = [len(str(text).split()) for text in job.data.splits["train"].columns["text"]]
+    texts = job.data.splits["train"].columns["text"]
+    counts = [len(str(text).split()) for text in texts]
     return np.flatnonzero(np.array(counts) > words)
 
 

@@ -36,7 +36,8 @@ def write(path: Path, rows: list[dict]) -> Path:
 
 
 def table(text: str, delimiter: str = ",") -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
+    reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
+    return list(reader)
 
 
 def lines(text: str) -> list[dict]:

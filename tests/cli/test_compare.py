@@ -53,7 +53,14 @@ def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
     rng = np.random.default_rng([seed, 1])
     answers = np.where(rng.random(n) < right, gold, 1 - gold)
     losses = rng.exponential(0.3, n)
-    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics = classification_metrics(
+        gold,
+        answers,
+        n_labels=2,
+        positive=1,
+        resamples=200,
+        seed=0,
+    )
     metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
     lines = [
         {

@@ -365,8 +365,10 @@ def _official_files(folder: Path) -> None:
     """Small files in the official layout of three tasks and the diagnostic set."""
 
     def put(name: str, header: str, lines: list[str]) -> None:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("\n".join([header, *lines]) + "\n")
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = "\n".join([header, *lines])
+        file.write_text(content + "\n")
 
     opinions = [("good film ", 1), ("bad food ", 0)] * 6
     for split in ("train", "dev"):

@@ -37,7 +37,8 @@ def assert_same_answers(export: list[dict[str, Any]], run: list[dict[str, Any]])
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    return {str(path): sha256_of(path) for path in folder.rglob("*") if path.is_file()}
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): sha256_of(path) for path in files}
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -353,7 +354,12 @@ def test_a_missing_runtime_is_named_with_its_install_line(copy: Path) -> None:
         f"sys.argv = ['bertctl', 'predict', {str(copy)!r}, 'fine']\n"
         "sys.exit(main())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert done.returncode == ExitCode.UNAVAILABLE
     assert "pip install 'bertctl[onnx]'" in done.stderr

@@ -27,7 +27,14 @@ def make_run(path, *, seed, right, n=872):
     rng = np.random.default_rng([seed, 1])
     answers = np.where(rng.random(n) < right, gold, 1 - gold)
     losses = rng.exponential(0.3, n)
-    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics = classification_metrics(
+        gold,
+        answers,
+        n_labels=2,
+        positive=1,
+        resamples=200,
+        seed=0,
+    )
     metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
     folder = RunFolder.create(path)
     write_text(folder.recipe, f"task: text-classification\ntraining:\n  seed: {seed}\n")

@@ -271,7 +271,12 @@ def test_candidates_for_the_label_are_filled_columns_with_few_recurring_words(
 def test_columns_of_0_and_1_with_another_number_column_are_named_all_in_one_option(
     bertctl: Run, tmp_path: Path
 ) -> None:
-    table(tmp_path / "a.csv", good=cycle(0, 1), film=cycle(0, 0, 1), label1=cycle("x"))
+    table(
+        tmp_path / "a.csv",
+        good=cycle(0, 1),
+        film=cycle(0, 0, 1),
+        label1=cycle("x"),
+    )
     refused = bertctl("finetune", "a.csv", "--label-column", "gone")
     assert refused.returncode in (2, 3)
     table(

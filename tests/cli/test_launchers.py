@@ -91,7 +91,12 @@ def finetune(model: Path, data: Path, run: str) -> list[str]:
 
 
 def by_hand(rank: int, port: str) -> dict[str, str]:
-    return {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
 
 
 @pytest.fixture

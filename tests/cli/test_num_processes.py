@@ -370,7 +370,13 @@ def test_packed_stdin_is_unpacked_for_several_processes(tiny_run: TinyRun, tmp_p
     packed = gzip.compress(b"it was fine\nvery dull\n")
     words = ("predict", tiny_run.path, "-", "--num-processes", "2", "--device", "cpu")
     command = [sys.executable, "-m", "bertctl", *map(str, words)]
-    done = subprocess.run(command, input=packed, capture_output=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        command,
+        input=packed,
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == [
         "it was fine",

@@ -315,9 +315,30 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(
 
 def test_a_phase_whose_last_step_is_done_has_no_share_of_less_than_all():
     """The share counts the scoring that comes after the steps: `8/8 (90 %)` said two things."""
-    last = _Phase("training", 0.0, (0, 0.0), done=8, total=8, share=0.9)
-    inside = _Phase("training", 0.0, (0, 0.0), done=4, total=8, share=0.45)
-    over = _Phase("training", 0.0, (0, 0.0), done=8, total=8, share=1.0)
+    last = _Phase(
+        "training",
+        0.0,
+        (0, 0.0),
+        done=8,
+        total=8,
+        share=0.9,
+    )
+    inside = _Phase(
+        "training",
+        0.0,
+        (0, 0.0),
+        done=4,
+        total=8,
+        share=0.45,
+    )
+    over = _Phase(
+        "training",
+        0.0,
+        (0, 0.0),
+        done=8,
+        total=8,
+        share=1.0,
+    )
     assert _percent(last) == ""
     assert _percent(inside) == " (45 %)"
     assert _percent(over) == " (100 %)"
@@ -328,7 +349,13 @@ def test_a_bar_on_a_terminal_that_does_not_fold_leaves_it_clean_too(clock) -> No
     screen = pyte.Screen(80, 10)
     stream = pyte.Stream(screen)
     sent = io.StringIO()
-    console = Console(file=sent, force_terminal=True, width=80, color_system=None, _environ={})
+    console = Console(
+        file=sent,
+        force_terminal=True,
+        width=80,
+        color_system=None,
+        _environ={},
+    )
     display = ProgressDisplay(console)
     for step in range(1, 41):
         clock.now += 1
@@ -355,7 +382,12 @@ def _on_a_terminal(nursery: Nursery, folder: Path, words: list[object], **variab
         if name not in ("NO_COLOR", "CI", "COLUMNS")
     }
     env |= {"TERM": "xterm-256color", **variables}
-    child = nursery.start(list(map(str, words)), cwd=folder, env=env, stderr=theirs)
+    child = nursery.start(
+        list(map(str, words)),
+        cwd=folder,
+        env=env,
+        stderr=theirs,
+    )
     os.close(theirs)
     sent = b""
     try:

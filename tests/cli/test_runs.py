@@ -59,7 +59,12 @@ def test_ls_quiet_prints_folders_alone(runs: Path, bertctl: Run) -> None:
 
 
 def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
-    set_status(runs / "made-0", state="running", host=socket.gethostname(), pid=2**30)
+    set_status(
+        runs / "made-0",
+        state="running",
+        host=socket.gethostname(),
+        pid=2**30,
+    )
     set_status(runs / "made-1", state="failed")
     (runs / "made-2" / "metrics.json").write_text("{")
     os.utime(runs / "made-0" / "status.json", (1e9, 1e9))
@@ -207,7 +212,12 @@ def test_a_link_in_a_run_is_not_followed(runs: Path, bertctl: Run, tmp_path: Pat
 
 
 def test_gc_deletes_only_finished_runs_beyond_the_best(runs: Path, bertctl: Run) -> None:
-    set_status(runs / "made-0", state="running", host=socket.gethostname(), pid=os.getpid())
+    set_status(
+        runs / "made-0",
+        state="running",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+    )
     set_status(runs / "made-1", state="interrupted")
     before = everything(runs.parent)
     dry = json.loads(bertctl("runs", "gc", "--keep-best", "3", "--dry-run", "--json").stdout)

@@ -221,7 +221,8 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, tiny_run: TinyRun, nursery
 
 
 def _fewer(data: Path, parts: Path) -> None:
-    data.write_text("".join(data.read_text().splitlines(keepends=True)[:-1]))
+    lines = data.read_text().splitlines(keepends=True)
+    data.write_text("".join(lines[:-1]))
 
 
 def _other_text(data: Path, parts: Path) -> None:

@@ -50,7 +50,13 @@ def test_answers_and_vectors_are_had_without_transformers(
         ["evaluate", str(tiny_run.path), "--file", str(tiny_run.data), "-o", "scored", "-q"],
     ]
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     assert done.stdout.splitlines() == [f"{verb} 0" for verb, *_ in commands], (
         done.stdout + done.stderr
     )
@@ -77,7 +83,13 @@ def test_a_bert_is_trained_without_transformers(
     """
     commands = [[verb, str(tiny_run.path / "recipe.yaml"), "-o", "x", "-q", *more]]
     command = [sys.executable, "-c", CODE, json.dumps(commands)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     assert done.stdout.splitlines() == [f"{verb} 0 {loaded}"], done.stderr
     if verb == "finetune":
         network = json.loads((tmp_path / "x" / "model" / "config.json").read_text())

@@ -40,7 +40,9 @@ class Evil(evaluate.Metric):
 
 
 def _change(file: Path, **fields: object) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+    document = json.loads(file.read_text())
+    document.update(fields)
+    file.write_text(json.dumps(document))
 
 
 def _config(**fields):

@@ -305,7 +305,11 @@ def test_a_second_ctrl_c_ends_at_once_and_does_not_say_that_anything_was_saved(
 
 
 def _tasks(pids: list[int]) -> list[Path]:
-    return [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    tasks: list[Path] = []
+    for pid in pids:
+        threads = Path(f"/proc/{pid}/task")
+        tasks.extend(threads.glob("*/stat"))
+    return tasks
 
 
 def _is_pending(number: int, pid: int) -> bool:

@@ -61,7 +61,12 @@ def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> No
         "print(code, sorted({'torch', 'transformers', 'numpy', 'datasets', 'tokie'} & "
         "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
@@ -480,7 +485,13 @@ def test_a_stop_leaves_whole_lines_on_stdout_and_no_half_file(
     words = ["tokenize", "-q", "-", *(["-o", str(out)] if to_file else []), "--format=ids"]
     with out.open("ab") as file:
         stdout = None if to_file else file.fileno()
-        process = nursery.start(words, cwd=tmp_path, env=os.environ, stdin=ours, stdout=stdout)
+        process = nursery.start(
+            words,
+            cwd=tmp_path,
+            env=os.environ,
+            stdin=ours,
+            stdout=stdout,
+        )
     os.close(ours)
 
     def type_on() -> (
@@ -525,7 +536,12 @@ def test_on_a_terminal_a_text_is_shown_aligned_in_colour(nursery: Nursery, tmp_p
         "TERM": "xterm-256color"
     }
     env = environment | {"COLUMNS": "80"}
-    process = nursery.start(["tokenize", "a ❤ rumination"], cwd=tmp_path, env=env, stdout=follower)
+    process = nursery.start(
+        ["tokenize", "a ❤ rumination"],
+        cwd=tmp_path,
+        env=env,
+        stdout=follower,
+    )
     process.communicate(60)
     os.close(follower)
     text = os.read(leader, 65536).decode()

@@ -24,8 +24,12 @@ def run(tiny_run: TinyRun, tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    contents_by_name = {}
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name != ".lock":
+            name = str(path.relative_to(folder))
+            contents_by_name[name] = path.read_bytes()
+    return contents_by_name
 
 
 def test_overwrite_deletes_only_what_belongs_to_a_run(

@@ -566,5 +566,7 @@ decoder."""
 
 def encoder_config(name: str, tokens: int, **fields: Any) -> Any:
     """The config of a tiny network."""
-    sizes = {**_ALONE.get(name, _EVERY), **_OWN.get(name, {}), **fields}
+    usual_sizes = _ALONE.get(name, _EVERY)
+    of_family = _OWN.get(name, {})
+    sizes = {**usual_sizes, **of_family, **fields}
     return transformers.AutoConfig.for_model(name, vocab_size=tokens, **sizes)

@@ -231,8 +231,12 @@ def test_a_cell_is_read_with_the_names_of_its_classes(column: str, written: Path
     ],
 )
 def test_what_earlier_releases_wrote_is_read(feature: Any, cell: Any, expected: Any) -> None:
-    metadata = {b"huggingface": json.dumps({"info": {"features": {"label": feature}}}).encode()}
-    assert with_class_names(cell, class_features(metadata)["label"]) == expected
+    document = {"info": {"features": {"label": feature}}}
+    metadata = {b"huggingface": json.dumps(document).encode()}
+
+    label_feature = class_features(metadata)["label"]
+
+    assert with_class_names(cell, label_feature) == expected
 
 
 def test_the_order_of_the_names_and_those_without_rows_are_kept(written: Path) -> None:

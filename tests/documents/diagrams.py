@@ -68,16 +68,43 @@ def draw_sweep(figure: "Figure") -> None:
     )
     for position, (_, mean) in enumerate(settings):
         scores = mean + deviations * (1 if position % 2 else -1)
-        axes.plot(scores, [position] * len(scores), "o", color=ACCENT, alpha=0.5, markersize=6)
-        axes.plot([scores.mean()], [position], "|", color=SECOND, markersize=18, markeredgewidth=2)
+        axes.plot(
+            scores,
+            [position] * len(scores),
+            "o",
+            color=ACCENT,
+            alpha=0.5,
+            markersize=6,
+        )
+        axes.plot(
+            [scores.mean()],
+            [position],
+            "|",
+            color=SECOND,
+            markersize=18,
+            markeredgewidth=2,
+        )
     axes.set_yticks(range(len(settings)), [name for name, _ in settings], color=INK)
     axes.set(xlim=(0.74, 0.86), ylim=(len(settings) - 0.4, -0.6), xlabel="validation accuracy")
     axes.grid(visible=False, axis="y")
 
 
 def _bar(axes: "Axes", position: int, low: float, value: float, high: float) -> None:
-    axes.plot([low, high], [position, position], color=ACCENT, linewidth=5, alpha=0.35)
-    axes.plot([value], [position], marker="o", markersize=6, color=ACCENT, linestyle="")
+    axes.plot(
+        [low, high],
+        [position, position],
+        color=ACCENT,
+        linewidth=5,
+        alpha=0.35,
+    )
+    axes.plot(
+        [value],
+        [position],
+        marker="o",
+        markersize=6,
+        color=ACCENT,
+        linestyle="",
+    )
 
 
 if __name__ == "__main__":

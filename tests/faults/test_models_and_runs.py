@@ -26,7 +26,12 @@ def test_hostile_models(piece: int) -> None:
     numbers = range(len(HOSTILE))[
         piece * len(HOSTILE) // PIECES : (piece + 1) * len(HOSTILE) // PIECES
     ]
-    figures = taken(seed=1, inputs=len(numbers), first=numbers[0], kind="models")
+    figures = taken(
+        seed=1,
+        inputs=len(numbers),
+        first=numbers[0],
+        kind="models",
+    )
     assert figures.inputs == len(numbers)
     assert figures.failed == [], by_cause(figures)
 
@@ -38,7 +43,12 @@ def test_damaged_runs(piece: int) -> None:
     They are gate, compare, report, predict, evaluate, extract-features and finetune --resume (or
     probe).
     """
-    figures = taken(seed=3, inputs=RUNS // PIECES, first=piece * RUNS // PIECES, kind="runs")
+    figures = taken(
+        seed=3,
+        inputs=RUNS // PIECES,
+        first=piece * RUNS // PIECES,
+        kind="runs",
+    )
     assert figures.inputs == RUNS // PIECES
     assert figures.failed == [], by_cause(figures)
 

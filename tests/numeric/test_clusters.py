@@ -148,8 +148,10 @@ def _models(rng, sizes, correlation, shares):
 
 
 def _own(rng, sizes, correlation):
-    of_document = math.sqrt(correlation) * np.repeat(rng.normal(size=len(sizes)), sizes)
-    return of_document + math.sqrt(1 - correlation) * rng.normal(size=of_document.size)
+    by_document = rng.normal(size=len(sizes))
+    of_document = math.sqrt(correlation) * np.repeat(by_document, sizes)
+    of_row = rng.normal(size=of_document.size)
+    return of_document + math.sqrt(1 - correlation) * of_row
 
 
 @pytest.mark.slow

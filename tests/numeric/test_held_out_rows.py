@@ -73,17 +73,43 @@ def test_rows_without_groups_are_dealt_out_as_ever(labels: list[object]) -> None
         "f",
     )
     plain = hold_out(rows, fraction=0.2, seed=7, stratify=True)
-    again = hold_out(rows, fraction=0.2, seed=7, stratify=True, groups=[str(i) for i in range(60)])
+    again = hold_out(
+        rows,
+        fraction=0.2,
+        seed=7,
+        stratify=True,
+        groups=[str(i) for i in range(60)],
+    )
     assert list(plain[1].ids) == list(again[1].ids)
-    fold = hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=None)
-    same = hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=range(60))
+    fold = hold_out_fold(
+        rows,
+        folds=3,
+        fold=2,
+        seed=7,
+        stratify=True,
+        groups=None,
+    )
+    same = hold_out_fold(
+        rows,
+        folds=3,
+        fold=2,
+        seed=7,
+        stratify=True,
+        groups=range(60),
+    )
     assert list(fold[1].ids) == list(same[1].ids)
 
 
 def test_groups_that_stratifying_would_break_go_whole() -> None:
     rows = Rows("train", {"label": ["a", "b"] * 50}, [str(i) for i in range(100)], "f")
     groups = [i // 25 for i in range(100)]
-    left, held, stratified = hold_out(rows, fraction=0.1, seed=1, stratify=True, groups=groups)
+    left, held, stratified = hold_out(
+        rows,
+        fraction=0.1,
+        seed=1,
+        stratify=True,
+        groups=groups,
+    )
     assert len(left) == 75
     assert len(held) == 25
     assert not stratified

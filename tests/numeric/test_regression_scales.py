@@ -144,7 +144,13 @@ def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
     for low, high in ((0, 1), (0, 5), (0, 100), (-500, 500), (0, 1e6)):
         folder = tmp_path / f"{low}-{high}"
         folder.mkdir()
-        results[low, high], error = _fine_tuned(shared_data, folder, low=low, high=high, rows=1400)
+        results[low, high], error = _fine_tuned(
+            shared_data,
+            folder,
+            low=low,
+            high=high,
+            rows=1400,
+        )
         assert error < 0.5
     assert max(results.values()) - min(results.values()) <= 0.02, results
     assert min(results.values()) >= 0.75, results

@@ -49,7 +49,8 @@ def without_amx(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gradients(model: Any, *, bf16: bool) -> torch.Tensor:
     model.zero_grad()
-    states(model, inputs(), bf16=bf16).square().mul(torch.arange(64)).sum().backward()
+    weighted_squares = states(model, inputs(), bf16=bf16).square().mul(torch.arange(64))
+    weighted_squares.sum().backward()
     return torch.cat([p.grad.flatten() for p in model.encoder.parameters()])
 
 

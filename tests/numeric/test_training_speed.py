@@ -255,7 +255,12 @@ def _trained(*, used: bool, steps: int = 5) -> tuple[list[float], dict[str, torc
     table = (
         train_used_rows(network, used_tokens(network, [_batch()["input_ids"]])) if used else None
     )
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-2, weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(
+        network.parameters(),
+        lr=1e-2,
+        weight_decay=0.1,
+        fused=True,
+    )
     if table is not None:
         table.follow(optimizer)
     wrapped = Accelerator(cpu=True).prepare(

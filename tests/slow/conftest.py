@@ -47,7 +47,13 @@ def visit(browser, tmp_path):
             *flags,
             page.as_uri(),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         urls = re.findall(r'"url":"(http[^"]+|ftp[^"]+|ws[^"]+)"', log.read_text(encoding="utf-8"))
         selected_lines = [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -24,7 +24,8 @@ MASK = 103
 
 
 def lines_of(file: Path) -> list[str]:
-    return [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+    lines = file.read_text(encoding="utf-8").split("\n")
+    return [line for line in lines if line.strip()]
 
 
 def learn_masked_words(folder: Path, lines: list[str]) -> Path:

@@ -96,5 +96,11 @@ def test_a_file_of_the_plug_ins_suffix_has_rows(bertctl, tiny_model, tmp_path) -
 def test_without_the_package_its_names_are_unknown(bertctl, environment, tmp_path) -> None:
     environment = {**environment, "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-m", "bertctl", "greet"]
-    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, check=False)
+    done = subprocess.run(
+        words,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 2

@@ -115,7 +115,12 @@ def test_the_lean_installation_predicts_without_the_other_packages(
 @contextmanager
 def started(words: Sequence[object], url: str, cwd: Path) -> Iterator[None]:
     """Starts a server, and stops it afterwards."""
-    server = subprocess.Popen([*map(str, words)], cwd=cwd, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [*map(str, words)],
+        cwd=cwd,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         for _ in range(300):
             if server.poll() is not None:

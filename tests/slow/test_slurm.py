@@ -370,7 +370,12 @@ def _replaced(text: str, replacements: Mapping[str, str]) -> str:
 
 def _run(environment: Mapping[str, str], folder: Path, line: str) -> None:
     """Runs a line in a shell."""
-    subprocess.run(["bash", "-ec", line], cwd=folder, env=environment, check=True)
+    subprocess.run(
+        ["bash", "-ec", line],
+        cwd=folder,
+        env=environment,
+        check=True,
+    )
 
 
 def _run_batch_file(environment: Mapping[str, str], script: Path, *options: str) -> None:

@@ -202,7 +202,16 @@ TAGS = [
 
 
 def _tagged():
-    return [{"id": i, "gold": g, "prediction": p, "loss": 0.1 * i} for i, (g, p) in enumerate(TAGS)]
+    lines = []
+    for i, (gold, prediction) in enumerate(TAGS):
+        line = {
+            "id": i,
+            "gold": gold,
+            "prediction": prediction,
+            "loss": 0.1 * i,
+        }
+        lines.append(line)
+    return lines
 
 
 @pytest.mark.parametrize("name", ["accuracy", "entity_precision", "entity_recall", "entity_f1"])

@@ -26,8 +26,11 @@ TEXTS = ["a fine film", "a dull film", "fine food", "dull dull food", "a fine fi
 
 
 def rows_of(texts, pairs=None):
-    columns = {"text": texts} | ({} if pairs is None else {"pair": pairs})
-    return Rows("train", columns, [str(i) for i in range(len(texts))], "here")
+    columns = {"text": texts}
+    if pairs is not None:
+        columns["pair"] = pairs
+    ids = [str(i) for i in range(len(texts))]
+    return Rows("train", columns, ids, "here")
 
 
 def settings(n_outputs, *, classifier=LOGISTIC, multi_label=False):
@@ -191,7 +194,14 @@ def test_better_is_what_the_whole_interval_says(gain, low, high, higher_is_bette
 )
 def test_a_sentence_has_the_values_and_the_interval_in_points(gain, sentence):
     ends = (gain - 0.02, gain + 0.02)
-    difference = Difference(gain, *ends, p=0.01, n=500, method="McNemar, exact", changed=40)
+    difference = Difference(
+        gain,
+        *ends,
+        p=0.01,
+        n=500,
+        method="McNemar, exact",
+        changed=40,
+    )
 
     comparison = difference_document(difference, 0.871, ends, higher_is_better=True)
 
@@ -204,7 +214,15 @@ def test_a_sentence_has_the_values_and_the_interval_in_points(gain, sentence):
 
 
 def test_nothing_is_better_than_a_full_score():
-    difference = Difference(0.0, -0.1, 0.1, p=1.0, n=40, method="McNemar, exact", changed=0)
+    difference = Difference(
+        0.0,
+        -0.1,
+        0.1,
+        p=1.0,
+        n=40,
+        method="McNemar, exact",
+        changed=0,
+    )
 
     document = difference_document(difference, 1.0, (-0.1, 0.1), higher_is_better=True)
     comparison = BaselineDifference.model_validate(document)

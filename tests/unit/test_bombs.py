@@ -33,7 +33,9 @@ def rows_of(path: Path, *, chunk_rows: int | None = 2048) -> int:
 
 def repeated(text: str, n_rows: int) -> pa.Table:
     indices = pa.array(np.zeros(n_rows, np.int32))
-    return pa.table({"text": pa.DictionaryArray.from_arrays(indices, pa.array([text]))})
+    dictionary = pa.array([text])
+    texts = pa.DictionaryArray.from_arrays(indices, dictionary)
+    return pa.table({"text": texts})
 
 
 def write_plain_cell(path: Path) -> None:

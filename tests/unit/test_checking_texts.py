@@ -69,7 +69,8 @@ def _no_model(folder: Path) -> Path:
 
 
 def _long(rows: list[Row], nth: int) -> Row:
-    return [row for row in rows if len(row["text"]) > 2 * LONG][nth]
+    long_rows = [row for row in rows if len(row["text"]) > 2 * LONG]
+    return long_rows[nth]
 
 
 def _set(rows: list[Row], index: int, text: str) -> None:
@@ -425,7 +426,8 @@ def _plain(count: int, text: str = "a fine film number") -> list[Row]:
 def _with_tokens(train: list[Row], tmp_path: Path) -> dict[str, Finding]:
     model = ModelSection(name=str(_letters_model(tmp_path / "letters")), max_length=64)
     findings = check_files(tmp_path, train, _plain(2), model=model)
-    return {finding.code: finding for finding in findings if finding.split == "train"}
+    of_train = [finding for finding in findings if finding.split == "train"]
+    return {finding.code: finding for finding in of_train}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ def files(**by_split: str) -> tuple[SplitRow, ...]:
 
 
 def recipe_for(name: str, **data: object) -> Recipe:
-    return Recipe(task=builtin_datasets()[name].task, data=DataSection(name=name, **data))
+    dataset = builtin_datasets()[name]
+    return Recipe(task=dataset.task, data=DataSection(name=name, **data))
 
 
 @pytest.mark.parametrize("place", ["SST-2/train.tsv", "sst2/train.tsv", "train.tsv"])

@@ -52,7 +52,14 @@ def jsonl(folder: Path, *rows: object, name: str = "rows.jsonl") -> Path:
 
 
 def as_dicts(rows: Rows) -> list[dict]:
-    return [{name: row[name] for name in ("context", "choices", "label")} for row in rows]
+    return [
+        {
+            "context": row["context"],
+            "choices": row["choices"],
+            "label": row["label"],
+        }
+        for row in rows
+    ]
 
 
 def _csv_of_columns(path: Path) -> None:

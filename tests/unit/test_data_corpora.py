@@ -202,8 +202,14 @@ def test_equal_texts_are_on_one_side(tmp_path: Path) -> None:
 
 
 def test_no_more_are_held_out_than_tell_anything(tmp_path: Path) -> None:
-    assert len(_survey(tmp_path, "\n".join(_lines(MOST_HELD_OUT * 11))).held_out) == MOST_HELD_OUT
-    assert len(_survey(tmp_path, "\n".join(_lines(2)), fraction=0.9).held_out) == 1
+    long_corpus = "\n".join(_lines(MOST_HELD_OUT * 11))
+    short_corpus = "\n".join(_lines(2))
+
+    of_long = _survey(tmp_path, long_corpus)
+    assert len(of_long.held_out) == MOST_HELD_OUT
+
+    of_short = _survey(tmp_path, short_corpus, fraction=0.9)
+    assert len(of_short.held_out) == 1
 
 
 @pytest.mark.parametrize(

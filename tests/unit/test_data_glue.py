@@ -169,7 +169,9 @@ def _content(split: str) -> tuple[list[str], list[str]]:
 
     No text ends with a tab or a line end.
     """
-    return [f"{text}{split[:3]}" for text in TEXTS[:4]] + TEXTS[4:], PAIRS
+    texts_of_split = [f"{text}{split[:3]}" for text in TEXTS[:4]]
+    texts = texts_of_split + TEXTS[4:]
+    return texts, PAIRS
 
 
 def write_official(name: str, folder: Path) -> None:
@@ -243,7 +245,8 @@ def parquet(tmp_path_factory) -> Path:
 
 
 def recipe_for(name: str, **data: object) -> Recipe:
-    return Recipe(task=builtin_datasets()[name].task, data=DataSection(name=name, **data))
+    dataset = builtin_datasets()[name]
+    return Recipe(task=dataset.task, data=DataSection(name=name, **data))
 
 
 def load_all(name: str, folder: Path) -> LoadedData:

@@ -21,7 +21,12 @@ def rows_with(labels: list[object]) -> Rows:
 
 def test_each_label_gives_its_share():
     labels = ["a"] * 700 + ["b"] * 200 + ["c"] * 100
-    left, held, stratified = hold_out(rows_with(labels), fraction=0.1, seed=3, stratify=True)
+    left, held, stratified = hold_out(
+        rows_with(labels),
+        fraction=0.1,
+        seed=3,
+        stratify=True,
+    )
     assert stratified
     assert Counter(held.columns["label"]) == {"a": 70, "b": 20, "c": 10}
     assert Counter(left.columns["label"]) == {"a": 630, "b": 180, "c": 90}
@@ -32,7 +37,12 @@ def test_each_label_gives_its_share():
 def test_a_label_that_stands_once_stays_in_training():
     labels = ["a"] * 50 + ["b"] * 49 + ["rare"]
     for seed in range(20):
-        left, held, stratified = hold_out(rows_with(labels), fraction=0.3, seed=seed, stratify=True)
+        left, held, stratified = hold_out(
+            rows_with(labels),
+            fraction=0.3,
+            seed=seed,
+            stratify=True,
+        )
         assert stratified
         assert "rare" in left.columns["label"]
         assert len(held) == 30
@@ -69,7 +79,12 @@ def test_a_group_with_most_of_the_rows_is_not_held_out():
 
 @pytest.mark.parametrize("labels", [[["a"], ["b"]] * 20, [float(i) for i in range(40)]])
 def test_labels_that_can_not_be_counted_are_not_stratified(labels):
-    left, held, stratified = hold_out(rows_with(labels), fraction=0.25, seed=0, stratify=True)
+    left, held, stratified = hold_out(
+        rows_with(labels),
+        fraction=0.25,
+        seed=0,
+        stratify=True,
+    )
     assert not stratified
     assert len(left) == 30
     assert len(held) == 10

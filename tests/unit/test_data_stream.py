@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -46,15 +47,18 @@ def write(path: Path) -> Path:
 def test_portions_together_are_the_file(tmp_path, suffix, packed):
     path = write(tmp_path / f"a{suffix}{packed}")
     read_rows = TEXT_READER.read(path, DataSection(), split="predict", label_needed=True).rows
+
     portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=8))
+
     assert [len(rows) for rows in portions] == [8] * 6 + [2]
     for name in ("text", "label"):
-        assert [value for rows in portions for value in rows.columns[name]] == list(
-            read_rows.columns[name]
-        )
+        column = chain.from_iterable(rows.columns[name] for rows in portions)
+        assert list(column) == list(read_rows.columns[name])
     assert list(read_rows.columns["text"]) == TEXTS
-    assert [i for rows in portions for i in rows.ids] == list(read_rows.ids)
-    assert [line for rows in portions for line in rows.lines] == list(read_rows.lines)
+    ids = chain.from_iterable(rows.ids for rows in portions)
+    assert list(ids) == list(read_rows.ids)
+    line_numbers = chain.from_iterable(rows.lines for rows in portions)
+    assert list(line_numbers) == list(read_rows.lines)
 
 
 def test_plain_lines(tmp_path):

@@ -299,7 +299,12 @@ def test_docs_needs_no_torch() -> None:
         "import sys; from bertctl.cli.main import main; code = main(['docs', 'tutorial']);"
         "print(code, sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines()[-1] == "0 []"
 
 

@@ -411,7 +411,14 @@ def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(
         "bright",
     ]
     text = " ".join(words)
-    run(model, tmp_path / "a.npz", [text, "bad"], max_length=10, stride=4, poolings="none")
+    run(
+        model,
+        tmp_path / "a.npz",
+        [text, "bad"],
+        max_length=10,
+        stride=4,
+        poolings="none",
+    )
     with np.load(tmp_path / "a.npz") as arrays:
         assert arrays["offsets"].tolist() == [0, 14, 17]
         vectors = arrays["vectors"][:, :]

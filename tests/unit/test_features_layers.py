@@ -117,9 +117,13 @@ def test_only_the_piece_table_is_read_where_it_is_all_that_is_asked_for(network,
 
 
 def test_all_is_every_hidden_state_once_and_paper_the_six_choices():
-    assert [c.states for c in choose_layers(["all"], 3)] == [(0,), (1,), (2,), (3,)]
-    assert [c.name for c in choose_layers(["all", "3"], 3)] == ["0", "1", "2", "3"]
-    assert [c.name for c in choose_layers(["paper"], 12)] == list(PAPER)
+    all_layers = choose_layers(["all"], 3)
+    all_and_one_again = choose_layers(["all", "3"], 3)
+    of_paper = choose_layers(["paper"], 12)
+
+    assert [choice.states for choice in all_layers] == [(0,), (1,), (2,), (3,)]
+    assert [choice.name for choice in all_and_one_again] == ["0", "1", "2", "3"]
+    assert [choice.name for choice in of_paper] == list(PAPER)
     assert len(PAPER) == 6
 
 
@@ -214,7 +218,10 @@ def test_a_mean_of_bf16_is_summed_in_fp32():
 def test_words_of_several_pieces_one_piece_and_none(how, expected):
     vectors = torch.tensor([[70.0], [1.0], [2.0], [3.0], [5.0], [70.0]])
     words = torch.tensor([-1, 0, 0, 0, 2, -1])
-    assert pool_words(vectors, words, 3, how).ravel().tolist() == expected
+
+    pooled = pool_words(vectors, words, 3, how)
+
+    assert pooled.ravel().tolist() == expected
 
 
 def test_an_unknown_pooling_is_refused_with_those_there_are():

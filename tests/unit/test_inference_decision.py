@@ -120,7 +120,14 @@ def test_what_is_kept_is_still_of_the_split_that_chose_it():
         "temperature": {"split": "validation"},
         "threshold": {"split": "test"},
     }
-    moved = _fit(logits, gold, calibrate=False, rule=ThresholdRule(), before=both, on="confirm")
+    moved = _fit(
+        logits,
+        gold,
+        calibrate=False,
+        rule=ThresholdRule(),
+        before=both,
+        on="confirm",
+    )
     assert moved.selected() == {
         "temperature": {"split": "validation"},
         "threshold": {"split": "confirm"},
@@ -151,7 +158,13 @@ def test_one_of_three_labels_has_no_threshold_but_a_temperature():
     gold[:60] = logits[:60].argmax(axis=1)
     assert _fit(logits, gold, labels=("a", "b", "c"), calibrate=True, rule=None).temperature > 1
     with pytest.raises(UsageError, match="one of 3"):
-        _fit(logits, gold, labels=("a", "b", "c"), calibrate=False, rule=ThresholdRule())
+        _fit(
+            logits,
+            gold,
+            labels=("a", "b", "c"),
+            calibrate=False,
+            rule=ThresholdRule(),
+        )
 
 
 def test_rows_without_the_positive_label_choose_nothing():

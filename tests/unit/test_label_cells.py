@@ -59,7 +59,14 @@ def read(
     path: Path, rules: LabelRules = UNNAMED, *, task: str = "text-classification", **told: Any
 ) -> Reading:
     data = told.pop("data", DataSection())
-    return READERS[task].read(path, data, split="train", label_needed=True, labels=rules, **told)
+    return READERS[task].read(
+        path,
+        data,
+        split="train",
+        label_needed=True,
+        labels=rules,
+        **told,
+    )
 
 
 def labels(path: Path, rules: LabelRules = UNNAMED, **reported: Any) -> list[Any]:

@@ -111,7 +111,13 @@ def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
 
 
 def test_other_shares() -> None:
-    tokens, output, chosen = _drawn(500, 126, rate=0.4, replaced=1.0, random=0.0)
+    tokens, output, chosen = _drawn(
+        500,
+        126,
+        rate=0.4,
+        replaced=1.0,
+        random=0.0,
+    )
     assert chosen.mean() == pytest.approx(0.4, abs=0.002)
     assert (output[chosen] == MASK).all()
     assert tokens.shape == output.shape

@@ -115,7 +115,12 @@ def test_scripts_that_fail_or_answer_nothing_are_the_persons_to_mend(tmp_path, s
         }
         return
     with pytest.raises(UsageError) as caught:
-        script_metrics([script], predictions=[1], references=[1], reserved=["f1_macro"])
+        script_metrics(
+            [script],
+            predictions=[1],
+            references=[1],
+            reserved=["f1_macro"],
+        )
     assert message in caught.value.message
     assert script in caught.value.message
 

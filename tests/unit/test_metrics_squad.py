@@ -28,9 +28,10 @@ def _plain(text):
 
     Punctuation out first, so that "U.S." is one word, then articles, then blanks.
     """
-    output = "".join(c for c in text.lower() if c not in set(string.punctuation))
-    parts = re.split(r"(\W+)", output)
-    return " ".join("".join(" " if part in ("a", "an", "the") else part for part in parts).split())
+    without_punctuation = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    parts = re.split(r"(\W+)", without_punctuation)
+    without_articles = "".join(" " if part in ("a", "an", "the") else part for part in parts)
+    return " ".join(without_articles.split())
 
 
 def _f1_by_hand(prediction, gold, version):

@@ -90,8 +90,12 @@ def test_counted_kinds_give_the_interval_of_listed_examples():
 
 def test_studentised_interval_equals_scipys_t_where_data_are_normal():
     values = np.random.default_rng(3).normal(5, 1, 400)
-    expected = stats.t.interval(0.95, 399, loc=values.mean(), scale=stats.sem(values))
-    assert mean_interval(values, resamples=40_000, seed=1) == pytest.approx(expected, abs=0.01)
+    standard_error = stats.sem(values)
+    expected = stats.t.interval(0.95, 399, loc=values.mean(), scale=standard_error)
+
+    interval = mean_interval(values, resamples=40_000, seed=1)
+
+    assert interval == pytest.approx(expected, abs=0.01)
 
 
 def test_studentised_interval_of_skewed_losses_reaches_further_up_than_down():

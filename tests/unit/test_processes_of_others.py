@@ -127,7 +127,10 @@ class _Others(Workers):
         object.__setattr__(self, "alike", alike)
 
     def gather(self, values: Any) -> list[Any]:
-        return [values] * self.alike + [np.zeros_like(values)] * (self.count - self.alike)
+        alike = [values] * self.alike
+        n_others = self.count - self.alike
+        others = [np.zeros_like(values)] * n_others
+        return alike + others
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def opinions(n: int = 16) -> list[dict[str, Any]]:
 
 
 def csv_of(rows: list[dict[str, Any]], path: Path) -> Path:
-    lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    header = ",".join(rows[0])
+    records = [",".join(map(str, row.values())) for row in rows]
+    lines = [header, *records]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -55,7 +55,14 @@ def _lines(gold, answers, losses):
 
 
 def _metrics(gold, answers, losses):
-    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics = classification_metrics(
+        gold,
+        answers,
+        n_labels=2,
+        positive=1,
+        resamples=200,
+        seed=0,
+    )
     metrics["loss"] = loss_metric(losses, np.ones(len(losses)), resamples=200, seed=0)
     return {name: metric.as_json() for name, metric in metrics.items()}
 
@@ -259,12 +266,17 @@ def test_a_drop_of_f1_and_a_rise_of_the_loss(tmp_path):
 
 
 def test_ids_pair_examples_whatever_their_order(tmp_path):
-    rows = _answers(seed=1), _answers(seed=2)
-    new = _write(tmp_path / "new", _lines(*rows[0])[::-1], _metrics(*rows[0]))
-    old = _write(tmp_path / "old", _lines(*rows[1]), _metrics(*rows[1]))
+    new_answers = _answers(seed=1)
+    old_answers = _answers(seed=2)
+    reversed_lines = _lines(*new_answers)[::-1]
+    new = _write(tmp_path / "new", reversed_lines, _metrics(*new_answers))
+    old = _write(tmp_path / "old", _lines(*old_answers), _metrics(*old_answers))
+
     (judgement,) = _gate(new, "max-drop accuracy=0.1", baseline=old).judgements
-    expected = share_difference(rows[0][1] == rows[0][0], rows[1][1] == rows[1][0])
-    assert judgement.change == expected
+
+    new_is_right = new_answers[1] == new_answers[0]
+    old_is_right = old_answers[1] == old_answers[0]
+    assert judgement.change == share_difference(new_is_right, old_is_right)
 
 
 @pytest.mark.parametrize(

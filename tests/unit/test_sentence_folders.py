@@ -113,7 +113,12 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(
         sentence_transformers().SentenceTransformer(str(run.model_path), device="cpu").encode(TEXTS)
     )
     fields = {"model.max_length": 40, "runtime.precision": "fp32"}
-    ours = bertctl.extract_features(TEXTS, model=str(run.path), pooling="model", fields=fields)
+    ours = bertctl.extract_features(
+        TEXTS,
+        model=str(run.path),
+        pooling="model",
+        fields=fields,
+    )
     assert ours.shape == (5, 20)
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
     answers = run.predict(

@@ -265,7 +265,12 @@ def test_texts_of_one_label_are_no_negatives_of_each_other() -> None:
 def test_pairs_that_do_not_belong_together_are_negatives_and_nothing_else() -> None:
     ranking = objective("multiple-negatives")
     keys = np.array([[0, 1], [2, 3], [4, 5]])
-    rows = batch(keys, labels=torch.tensor([1.0, 0.0, 1.0]), kind="classes", texts=2)
+    rows = batch(
+        keys,
+        labels=torch.tensor([1.0, 0.0, 1.0]),
+        kind="classes",
+        texts=2,
+    )
     vectors = VECTORS[:3, :2]
     unit = functional.normalize(vectors, dim=-1)
     queries = unit[[0, 2], 0]

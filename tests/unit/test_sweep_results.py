@@ -195,14 +195,26 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
 
 
 def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> None:
-    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=3, n=60)
+    folder = made_sweep(
+        tmp_path,
+        RATES[:1],
+        [0.8],
+        seeds=1,
+        folds=3,
+        n=60,
+    )
     for fold, n in (
         (1, 60),
         (2, 60),
         (3, 20),
     ):  # of unequal sizes the mean over folds is another number
         path = folder / "cells" / f"00000000{fold:08x}"
-        lines = answers(0.9 if n == 20 else 0.7, seed=fold, n=n, first=(fold - 1) * 60)
+        lines = answers(
+            0.9 if n == 20 else 0.7,
+            seed=fold,
+            n=n,
+            first=(fold - 1) * 60,
+        )
         _replace(path, lines)
     everything = [
         line for fold in (1, 2, 3) for line in _lines(folder / "cells" / f"00000000{fold:08x}")
@@ -234,7 +246,14 @@ def test_folds_whose_answers_do_not_give_the_metric_are_averaged(
     tmp_path: Path, fault: str
 ) -> None:
     states = {(0, 0): "diverged"} if fault == "diverged" else {}
-    folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=2, n=50)
+    folder = made_sweep(
+        tmp_path,
+        RATES[:1],
+        [0.8],
+        seeds=1,
+        folds=2,
+        n=50,
+    )
     path = folder / "cells" / "0000000000000002"
     if states:
         shutil.rmtree(path)
@@ -526,13 +545,25 @@ def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> No
 @pytest.mark.parametrize("without", [None, 1, 2])
 def test_clusters_of_one_fold_are_not_those_of_another(tmp_path: Path, without: int | None) -> None:
     """Each run numbers its clusters from 0, and may have none."""
-    folder = made_sweep(tmp_path, RATES[:2], [0.8, 0.7], seeds=2, folds=3, n=40)
+    folder = made_sweep(
+        tmp_path,
+        RATES[:2],
+        [0.8, 0.7],
+        seeds=2,
+        folds=3,
+        n=40,
+    )
     for path in (folder / "cells").iterdir():
         if int(path.name[8:], 16) != without:
-            _replace(path, [{**line, "cluster": i // 4} for i, line in enumerate(_lines(path))])
+            lines = [{**line, "cluster": i // 4} for i, line in enumerate(_lines(path))]
+            _replace(path, lines)
+    n_clusters = 30 if without is None else 20 + 40
+
     document = document_of(folder)
-    assert [score["how"] for score in document["scores"]] == ["pooled folds"] * 4
-    assert document["comparison"]["clusters"] == (30 if without is None else 20 + 40)
+
+    ways = [score["how"] for score in document["scores"]]
+    assert ways == ["pooled folds"] * 4
+    assert document["comparison"]["clusters"] == n_clusters
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -10,7 +10,11 @@ from bertctl.training.loop.loop import TrainingState
 
 
 def _after(losses: list[float]) -> TrainingState:
-    return TrainingState(step=len(losses), first_losses=losses[:5], last_losses=losses[-10:])
+    return TrainingState(
+        step=len(losses),
+        first_losses=losses[:5],
+        last_losses=losses[-10:],
+    )
 
 
 def test_losses_that_rise_slowly_are_a_divergence_from_step_15() -> None:

@@ -167,4 +167,10 @@ def test_what_belongs_together_stays_in_one_part() -> None:
 
 def test_more_parts_than_rows_are_refused() -> None:
     with pytest.raises(DataError, match="5 folds"):
-        hold_out_fold(_rows(["a", "b", "a"]), folds=5, fold=1, seed=1, stratify=True)
+        hold_out_fold(
+            _rows(["a", "b", "a"]),
+            folds=5,
+            fold=1,
+            seed=1,
+            stratify=True,
+        )

@@ -322,9 +322,12 @@ def _triplet_features() -> SentenceFeatures:
 
 
 def test_each_text_is_looked_for_among_the_different_documents_of_the_split() -> None:
-    lines = _task().lines({"vectors": TRIPLETS}, _triplet_features(), None)
+    features = _triplet_features()
 
-    assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
+    lines = _task().lines({"vectors": TRIPLETS}, features, None)
+
+    ranks = [line["ranks"] for line in lines]
+    assert ranks == [[1, 2], [1], [1], [1, 2]]
     assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
 
 

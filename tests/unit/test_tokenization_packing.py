@@ -108,7 +108,9 @@ def _trained(tokenizer: Tokenizer, trainer: object) -> Tokenizer:
 
 
 def _bits(packed: PackedText) -> list[int]:
-    return np.unpackbits(packed.begins, count=len(packed.ids), bitorder="little").tolist()
+    n_tokens = len(packed.ids)
+    bits = np.unpackbits(packed.begins, count=n_tokens, bitorder="little")
+    return bits.tolist()
 
 
 def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -319,7 +319,13 @@ def test_options_of_rows_that_were_rejected_are_no_labels(tmp_path):
 
 
 def of_type(name: str, **value: Any) -> dict[str, Any]:
-    return {"result": [{"type": name, "from_name": "q", "to_name": "text", "value": value}]}
+    region = {
+        "type": name,
+        "from_name": "q",
+        "to_name": "text",
+        "value": value,
+    }
+    return {"result": [region]}
 
 
 @pytest.mark.parametrize(
