@@ -287,19 +287,26 @@ def _compared(
 ) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Yields the pairs that are near duplicates, some at a time, and how alike they are.
 
+    The texts of many pairs are read at once, so that a text of several pairs is read once. Fewer
+    pairs are compared at a time, as the shingles of a text take more memory than the text.
+
     Args:
         pairs: (P,) as earlier x N + later.
         texts: N texts.
         n_letters: (N,) their lengths.
     """
     for to_read in _parts(pairs, n_letters, _READ_LETTERS):
-        needed = sorted_unique(np.concatenate(np.divmod(to_read, len(texts))))
-        read = list(selected(texts, needed))
+        indices_read = sorted_unique(np.concatenate(np.divmod(to_read, len(texts))))
+        texts_read = list(selected(texts, indices_read))
         for to_compare in _parts(to_read, n_letters, _COMPARED_LETTERS):
             earlier, later = np.divmod(to_compare, len(texts))
-            compared, numbers = np.unique(np.concatenate([earlier, later]), return_inverse=True)
-            of_pairs = [read[i] for i in np.searchsorted(needed, compared).tolist()]
-            alike = _similarities(of_pairs, numbers.reshape(2, -1))
+            # Each text once, and each pair as two positions among these texts.
+            both = np.concatenate([earlier, later])
+            indices, inverse = np.unique(both, return_inverse=True)
+            positions = np.searchsorted(indices_read, indices)
+            different_texts = [texts_read[i] for i in positions.tolist()]
+            alike = _similarities(different_texts, inverse.reshape(2, -1))
+
             is_near = alike >= SIMILARITY
             yield earlier[is_near], later[is_near], alike[is_near]
 

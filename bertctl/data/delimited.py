@@ -352,16 +352,24 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
     """Returns the share of records with as many fields as the first.
 
-    0 where the first has only one field.
+    It is 0 if the first record has only one field. Tabs may separate fields with or without quotes,
+    so for them the better share of the two counts.
     """
-    share = 0.0
-    for quoted in (True, False) if delimiter == "\t" else (True,):
-        widths = [
-            len(fields) for fields in _sample_records(sample, delimiter, quoted=quoted) if fields
-        ]
-        if widths and widths[0] > 1:
-            share = max(share, sum(width == widths[0] for width in widths) / len(widths))
+    share = _share_as_wide_as_first(_sample_records(sample, delimiter, quoted=True))
+    if delimiter == "\t":
+        unquoted_records = _sample_records(sample, delimiter, quoted=False)
+        share = max(share, _share_as_wide_as_first(unquoted_records))
     return share
+
+
+def _share_as_wide_as_first(records: Sequence[Sequence[str]]) -> float:
+    """Returns the share of non-empty records with as many fields as the first; 0 for one field."""
+    widths = [len(fields) for fields in records if fields]
+    if not widths or widths[0] < 2:
+        return 0.0
+
+    n_as_wide = sum(width == widths[0] for width in widths)
+    return n_as_wide / len(widths)
 
 
 def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:

@@ -139,19 +139,20 @@ class TaggingReader(Reader):
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
-        """Returns what the tags of a whole file are, whose words are read in chunks.
+        """Returns the kind of tags in a file (entities or others); None without usable tags.
 
-        It is None where it has none.
+        The whole file is read for that, in chunks: the scheme of entity tags shows in all of them
+        together.
         """
+        # Rows that are skipped are counted when the words are read, so they are not counted here.
         with_tags = replace(options, keep_labels=True, listener=SILENT)
         if options.skipped is not None:
             with_tags = with_tags.skipping(SkippedRows())
         chunks = (reading.rows for reading in self._readings(source, kind, with_tags))
         tagged = itertools.takewhile(lambda rows: rows.has("label"), chunks)
+        tags_of_sentences = chain.from_iterable(rows.columns["label"] for rows in tagged)
         try:
-            kind_of_tags = tag_kind(
-                chain.from_iterable(rows.columns["label"] for rows in tagged), str
-            )
+            kind_of_tags = tag_kind(tags_of_sentences, str)
         except DataError:  # nobody asks for its tags
             return None
         if kind_of_tags.entities:

@@ -144,7 +144,10 @@ def shrink(
     request: ExportRequest,
     listener: Listener,
 ) -> SmallGraph:
-    """Puts a smaller graph in the place of a proved one, if metrics hold.
+    """Replaces a proved graph with a smaller one, if metrics hold.
+
+    If they don't hold in int8, one layer after the other stays in fp32, the one that costs most
+    first, until they do or no layer is left.
 
     Args:
         comparison: Labelled rows.
@@ -155,31 +158,40 @@ def shrink(
         listener: Hears which layers stay in fp32.
     """
     work = _Shrinking(comparison, check, source, request, listener)
-    before = _bytes_of(_files(source.parent, GRAPH_FILES[request.file_format]))
-    excluded: list[str] = []
-    path = work.written(excluded)
+    bytes_before = _bytes_of(_files(source.parent, GRAPH_FILES[request.file_format]))
+    fp32_layers: list[str] = []
+
+    path = work.written(fp32_layers)
     small = work.open(path)
     outputs = work.outputs(small)
-    after = check.score(outputs)
-    candidates: list[str] = []
-    if check.failures(after) and request.precision == "int8":
-        listener.say(f"{check.failures(after)[0]}: the cost of each layer is measured")
-        candidates = work.costs(layers_of(source, request.file_format))
-    while check.failures(after) and candidates:
-        layer = candidates.pop(0)
-        excluded.append(layer)
+    scores = check.score(outputs)
+    failures = check.failures(scores)
+
+    costly_layers: list[str] = []
+    if failures and request.precision == "int8":
+        listener.say(f"{failures[0]}: the cost of each layer is measured")
+        costly_layers = work.costs(layers_of(source, request.file_format))
+
+    while failures and costly_layers:
+        layer = costly_layers.pop(0)
+        fp32_layers.append(layer)
         listener.say(f"{layer} stays in fp32")
-        path = work.written(excluded)
+
+        path = work.written(fp32_layers)
         small = work.open(path)
         outputs = work.outputs(small)
-        after = check.score(outputs)
+        scores = check.score(outputs)
+        failures = check.failures(scores)
 
-    failures = check.failures(after)
-    quality = _quality(work, outputs, after, before, path, excluded)
+    quality = _quality(work, outputs, scores, bytes_before, path, fp32_layers)
     if not failures:
-        speeds = {"fp32": comparison.engine(session), request.precision: comparison.engine(small)}
-        speeds = {"model": comparison.default_engine(), **speeds}
-        quality = quality.model_copy(update={"rows_per_second": engine_speeds(comparison, speeds)})
+        engines = {
+            "model": comparison.default_engine(),
+            "fp32": comparison.engine(session),
+            request.precision: comparison.engine(small),
+        }
+        speeds = engine_speeds(comparison, engines)
+        quality = quality.model_copy(update={"rows_per_second": speeds})
         small = _moved(work, path)
     return SmallGraph(small, quality, failures)
 

@@ -94,28 +94,38 @@ class TrainedProbe:
 
 
 def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
-    """Returns repeated hold-out splits for `probe.repeats`, with consecutive seeds."""
+    """Returns repeated hold-out splits for `probe.repeats`, with consecutive seeds.
+
+    Training and validation rows are put together and divided anew, in the same proportion.
+
+    Returns:
+        A pair for each repeat after the first, as indices among all those rows: the rows to train
+        on, and the rows held out.
+    """
     repeats = job.recipe.probe.repeats
     if repeats == 1:
         return []
     train = job.data.splits["train"]
-    held = job.data.splits[job.selection]
-    rows = joined([train, held])
+    validation = job.data.splits[job.selection]
+    rows = joined([train, validation])
     groups = job.data.groups_of("train", job.selection)
-    hold_outs = []
-    fraction = len(held) / len(rows)
+    fraction = len(validation) / len(rows)
     stratify = not job.settings.is_regression
-    for seed in range(job.recipe.data.split_seed + 1, job.recipe.data.split_seed + repeats):
-        left, out, _ = hold_out(
+
+    hold_outs = []
+    first_seed = job.recipe.data.split_seed
+    for seed in range(first_seed + 1, first_seed + repeats):
+        rows_to_train, rows_held_out, _ = hold_out(
             rows,
             fraction=fraction,
             seed=seed,
             stratify=stratify,
             groups=groups,
         )
-        hold_outs.append(
-            (np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids]))
-        )
+        # The ids of joined rows are their indices.
+        train_indices = np.array([int(i) for i in rows_to_train.ids])
+        held_out_indices = np.array([int(i) for i in rows_held_out.ids])
+        hold_outs.append((train_indices, held_out_indices))
     return hold_outs
 
 

@@ -107,17 +107,19 @@ class Destination:
         write: Callable[..., None],
         task_format: AnswerFormat | None,
     ) -> list[str]:
-        """Writes a file, and those that the layout has beside it."""
+        """Writes the output and its extra files (`answers.nbest.json`), and returns their paths."""
         assert self.output is not None  # noqa: S101 - as `write` has seen
-        extra = task_format.extra if task_format else {}
-        repeatable = list(answers) if extra else answers  # several files need them several times
-        writers = {
-            self.output: write,
-            **{self.output.with_name(self.output.stem + end): extra[end] for end in extra},
-        }
+        writers = {self.output: write}
+        if task_format is not None and task_format.extra:
+            # Each file needs all answers, and an iterator gives them once.
+            answers = list(answers)
+            for suffix, write_extra in task_format.extra.items():
+                extra_path = self.output.with_name(self.output.stem + suffix)
+                writers[extra_path] = write_extra
+
         for path, writer in writers.items():
             with replacing_text(path) as out:
-                writer(repeatable, out)
+                writer(answers, out)
         return [str(path) for path in writers]
 
 

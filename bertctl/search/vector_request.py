@@ -197,17 +197,34 @@ class VectorRequest:
         *,
         pairs: bool,
     ) -> Iterator[Reading]:
-        settings = replace(self, fields={**remembered.data_fields(), **self.fields}).recipe().data
+        """Yields the rows of an input, read as an index remembers unless fields say otherwise.
+
+        Args:
+            input_source: A file, files, `-` for stdin, or rows in memory.
+            listener: Receives progress messages.
+            remembered: How the texts of the index were read.
+            pairs: Whether rows of two texts are accepted.
+
+        Raises:
+            UsageError: No rows, or rows of two texts where one is needed.
+        """
+        fields = {**remembered.data_fields(), **self.fields}
+        settings = replace(self, fields=fields).recipe().data
+
+        # A file's name shows its format; stdin has no name.
         kind = self.options.get("input_format")
         if kind is None and input_source in ("-", ["-"]):
             kind = remembered.input_format
-        hints = frozenset(name.partition(".")[2] for name in remembered.guessed)
+
+        # `data.text_column` -> `text_column`. A guessed column counts only where the input has it.
+        guessed_fields = frozenset(name.partition(".")[2] for name in remembered.guessed)
         source = Input(
             input_source,
             settings,
             kind=kind,
-            hints=hints,
+            hints=guessed_fields,
         )
+
         first, readings = _peek(source.readings(listener=listener))
         require_rows([first.rows] if first else [], source.name)
         if first is not None and first.rows.has("pair") and not pairs:

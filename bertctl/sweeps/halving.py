@@ -216,13 +216,17 @@ def full_steps(plan: SweepPlan) -> int:
 
 
 def most_steps(plan: SweepPlan) -> int:
-    """Returns the steps that halving takes at most, whichever runs go on."""
+    """Returns the steps that halving takes at most, whichever runs go on.
+
+    Usually it is the budget. The first rung and the longest third above it may need more.
+    """
+    budget = math.floor(BUDGET * full_steps(plan))
+
     longest = sorted(plan.rungs, key=lambda name: plan.rungs[name][-1], reverse=True)
-    within_budget = math.floor(BUDGET * full_steps(plan))
     n_promoted = math.ceil(len(longest) / REDUCTION)
-    return max(
-        within_budget, _segments(plan, longest, 0) + _steps_ahead(plan, 0, longest[:n_promoted])
-    )
+    up_to_first_rung = _segments(plan, longest, 0)
+    above_first_rung = _steps_ahead(plan, 0, longest[:n_promoted])
+    return max(budget, up_to_first_rung + above_first_rung)
 
 
 def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:

@@ -78,17 +78,23 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
         begun = started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
-        # Killed after the last run, maybe.
-        if sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists():
-            delete_models(sweep.folder, [cell.name for cell in sweep.mine])
-        for cell in read_cells(sweep.folder)[1]:
-            if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
-                shutil.rmtree(RunFolder(cell.path).checkpoints, ignore_errors=True)
+        _clear_after_kill(sweep)
         runner = SweepRunner(sweep, locks, listener)
         replies = runner.run(begun)
         if sweep.request.test:
             runner.score_test()
     return next((reply.code for reply in replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
+
+
+def _clear_after_kill(sweep: Sweep) -> None:
+    """Deletes models and checkpoints that an earlier, killed attempt had no time to delete."""
+    has_results = (sweep.folder / "sweep.json").exists()
+    if sweep.plan.keep == "best" and not has_results:
+        delete_models(sweep.folder, [cell.name for cell in sweep.mine])
+
+    for cell in read_cells(sweep.folder)[1]:
+        if cell.state in ("done", "collapsed"):
+            shutil.rmtree(RunFolder(cell.path).checkpoints, ignore_errors=True)
 
 
 class SweepRunner:

@@ -17,6 +17,7 @@ from bertctl.sweeps.slurm_queue import SlurmQueue, job_names, last_words, second
 from bertctl.sweeps.worker import WorkerSettings
 from bertctl.words import count, shorten
 
+_MINUTES_OF_A_MONTH = 30 * 24 * 60
 _NO_ANSWER = (
     "Unable to contact slurm controller",
     "Socket timed out",
@@ -66,15 +67,18 @@ class SlurmCluster:
         self._names = job_names(cells)
         self._folder = folder
         self._in_doubt: set[str] = set()  # cells whose job may be there, though nobody said so
-        # A month for the clock of submitit.
+        # submitit stops a job after its timeout. A month leaves the limit to Slurm.
         self._executor.update_parameters(
-            timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus
+            timeout_min=_MINUTES_OF_A_MONTH,
+            cpus_per_task=cpus,
+            slurm_gpus_per_node=gpus,
         )
         self._queue: SlurmQueue | None = None
         if self._executor.cluster != "slurm":
             listener.warn("Slurm is not here (no srun): submitit runs the jobs on this machine")
             return
-        # Its partition's time, or SBATCH_TIMELIMIT; `update_parameters` takes no None.
+        # No time is asked for, so the limit is SBATCH_TIMELIMIT or the partition's. It is set here
+        # because `update_parameters` takes no None.
         self._executor.parameters["time"] = None
         self._executor.update_parameters(
             slurm_additional_parameters={"no-requeue": True},

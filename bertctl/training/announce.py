@@ -142,6 +142,8 @@ def first_example(job: Job) -> str:
     ids = first["input_ids"][: int(first["attention_mask"].sum())].tolist()
     tokens = map(job.loaded.tokenizer.id_to_token, ids)
     tags = _tags(job, batch)
+
+    # Segments have the batch's padding at their end, which `zip` cuts off with the tokens.
     rows_shown = [tokens, ids, first["token_type_ids"].tolist()]
     names = ["tokens ", "ids    ", "segment"]
     if tags:
@@ -149,10 +151,13 @@ def first_example(job: Job) -> str:
         names.append("tag    ")
     columns = [tuple(map(str, column)) for column in zip(*rows_shown, strict=False)]
     widths = [max(map(len, column)) for column in columns]
-    fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
-    columns = columns[:fits]
-    widths = widths[:fits]
+    # As many columns as a line has room for, with a space between two of them.
+    ends = np.cumsum(np.array(widths) + 1) - 1
+    n_columns = max(1, int((ends <= _SHOWN_WIDTH).sum()))
+    columns = columns[:n_columns]
+    widths = widths[:n_columns]
     lines = [" ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
+
     notes = []
     if rows.has("label") and not tags:
         notes.append(f"label {job.task.gold(rows, 0)}")

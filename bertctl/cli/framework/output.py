@@ -137,20 +137,26 @@ class Output(Listener):
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Writes workflow commands of our own to stderr.
+        """Writes workflow commands of our own (`::error ...`) to stderr.
 
-        Commands within texts are made harmless first.
+        Our stderr makes commands in its text harmless (see `streams.py`), as they could come from
+        the data. Those of our own go past that, straight into its buffer.
+
+        Args:
+            lines: Commands, with texts in them already escaped.
         """
         text = "".join(f"{line}\n" for line in lines)
-        if text:
-            self._progress.erase()
-            sys.stderr.flush()
-            buffer = getattr(sys.stderr, "buffer", None)
-            if buffer is None:  # a notebook's, which guards nothing
-                sys.stderr.write(text)
-                return
-            buffer.write(text.encode())
-            buffer.flush()
+        if not text:
+            return
+
+        self._progress.erase()
+        sys.stderr.flush()
+        buffer = getattr(sys.stderr, "buffer", None)
+        if buffer is None:  # the stderr of a notebook: no buffer, and nothing is made harmless
+            sys.stderr.write(text)
+            return
+        buffer.write(text.encode())
+        buffer.flush()
 
     def advance(
         self,

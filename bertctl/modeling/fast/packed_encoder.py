@@ -235,19 +235,23 @@ def _in_training(
     ) -> Any:
         if not encoder.training:
             return plain(hidden_states, attention_mask, *rest, **more)
+
         positions, blocks = pack(hidden_states, attention_mask)
         flat = hidden_states.flatten(0, 1)
         x = flat.index_select(0, positions).float()
         if layers[0].shape.dtype is torch.bfloat16:
-            rows = -len(x) % _MULTIPLES[len(x) > _FEW]
+            n_added = -len(x) % _MULTIPLES[len(x) > _FEW]
             # The added rows belong to no window, and give no gradient.
-            x = functional.pad(x, (0, 0, 0, rows))
+            x = functional.pad(x, (0, 0, 0, n_added))
+
+        # All tokens of a window look at all of it. In the last layer it is enough to compute the
+        # first tokens if the head reads no others: `only` says which rows of x they are.
+        every = list(zip(blocks, blocks, strict=True)), None
+        firsts = None
         if reads_firsts:
             firsts = first_tokens(positions, hidden_states.shape[1], blocks)
-        else:
-            firsts = None
-        every = list(zip(blocks, blocks, strict=True)), None
         looks, only = firsts or every
+
         with torch.autocast("cpu", enabled=False):
             for layer in layers[:-1]:
                 x = _apply(x, layer.shape, *every, *layer.weights, *layer.adapters)
@@ -260,6 +264,7 @@ def _in_training(
                 *last.weights,
                 *last.adapters,
             )
+
         if only is not None:
             positions = positions[only]
         padded = (

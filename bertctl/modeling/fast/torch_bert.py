@@ -490,17 +490,24 @@ class Network(_Saved):
     ) -> None:
         hidden = sizes["hidden"]
         has_dense = family.is_beside and kind in OF_TEXTS
-        names = {"encoder": family.encoder, "last": OF_TOKENS.get(kind, "classifier")}
-        names |= {"dense": "pre_classifier"} if has_dense else {}
+
+        # What each part is called in transformers, and so in saved weights.
+        saved_names = {
+            "encoder": family.encoder,
+            "last": OF_TOKENS.get(kind, "classifier"),
+        }
+        if has_dense:
+            saved_names["dense"] = "pre_classifier"
         super().__init__(
-            names,
+            saved_names,
             family,
             f"For{kind}",
             encoder.saved_config,
             sizes,
         )
+
         self.kind = kind
-        self._activation = family.dense
+        self._activation = family.dense  # of the dense layer before the last one
         self.put("encoder", encoder)
         self.dropout = nn.Dropout(share)
         if has_dense:

@@ -197,13 +197,17 @@ class AnswerFeatures(OneAnswer):
 
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:
-        """(U,) the context's first token that sees most of it in this window.
+        """Two (U,) arrays: the first token that each window answers for, and the end.
 
-        With it comes the token after the last one that does.
+        Windows overlap. A token of the context belongs to the window that shows most context around
+        it, so each window answers for one range of tokens.
         """
-        return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(
-            counts_length=True
+        windows = SlidingWindows(
+            rows=self.rows,
+            first=self.first,
+            last=self.first + self.counts,
         )
+        return windows.answered(counts_length=True)
 
     def with_most_context(self, indices: Ints) -> Bools:
         """Returns which tokens of the context see most of it in these windows.

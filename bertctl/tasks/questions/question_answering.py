@@ -206,29 +206,34 @@ class QuestionAnswering(Task):
         return PositionScores(**attributes)
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the `null_threshold` with the best F1.
+        """Returns the `null_threshold` with the best F1, or nothing if there is none to tune.
 
-        It is tuned where the model and the rows know both kinds of questions.
+        Tuning needs a model that may answer "no answer", and rows of both kinds: questions with an
+        answer and questions without one. A threshold that the settings name is never tuned.
         """
         gold = features.gold or ()
         answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
-        if not self.unanswerable or self._is_asked or not answerable.any() or answerable.all():
+        has_both_kinds = answerable.any() and not answerable.all()
+        if not self.unanswerable or self._is_threshold_set or not has_both_kinds:
             return {}
-        always = replace(self, null_threshold=float("inf")).decode(outputs, features, rows)
-        _, f1 = raw_scores([line["prediction"] for line in always], gold, version=2)
-        odds = np.array([line["null_odds"] for line in always])
+
+        # With an infinite threshold every question gets a span: what it scores if it is answered.
+        always_answering = replace(self, null_threshold=float("inf"))
+        lines = always_answering.decode(outputs, features, rows)
+        _, f1 = raw_scores([line["prediction"] for line in lines], gold, version=2)
+        odds = np.array([line["null_odds"] for line in lines])
         return {"null_threshold": chosen_threshold(f1, odds, answerable=answerable)}
 
     def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
         """Returns the task with the threshold that was chosen on validation rows."""
         threshold = decision.get("null_threshold")
-        if threshold is None or self._is_asked:
+        if threshold is None or self._is_threshold_set:
             return self
         return replace(self, null_threshold=float(threshold))
 
     @property
-    def _is_asked(self) -> bool:
-        """Whether a person said the threshold."""
+    def _is_threshold_set(self) -> bool:
+        """Whether the settings name the threshold."""
         return self.settings.null_threshold is not None
 
     def decode(
@@ -236,7 +241,7 @@ class QuestionAnswering(Task):
     ) -> list[dict[str, Any]]:
         """Returns the answer to each question (see `answer_decoding.answer`)."""
         n_best = self.settings.n_best
-        may_be_none = self.unanswerable or self._is_asked
+        may_be_none = self.unanswerable or self._is_threshold_set
         return [
             answer(
                 candidates,

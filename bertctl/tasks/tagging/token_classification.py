@@ -232,9 +232,10 @@ class TokenClassification(Task):
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
-        """Returns words as ids, and tags as numbers.
+        """Returns words as ids, and the tags of all words as numbers if the rows have tags.
 
-        A sentence that is longer than the model is in several windows.
+        A sentence that is longer than `max_length` is in several windows. Entity tags of any scheme
+        are learned as IOB2, so they are written in it first.
         """
         if self.context and rows.has("document"):
             documents = rows.columns["document"]
@@ -246,7 +247,8 @@ class TokenClassification(Task):
         number = {name: i for i, name in enumerate(self.labels)}
         labels: list[int] = []
         for i in range(len(rows)):
-            labels += [number[tag] for tag in self._learned(self._gold_tags(rows, i))]
+            gold_tags = self._gold_tags(rows, i)
+            labels += [number[tag] for tag in self._learned(gold_tags)]
         return replace(features, labels=np.array(labels, dtype=np.int64))
 
     def objective(

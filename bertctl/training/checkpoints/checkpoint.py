@@ -226,16 +226,30 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def _entry(self, part: Path, name: Path, best_step: int) -> dict[str, Any]:
+        """Returns size and hash of a checkpoint's file, for its manifest.
+
+        Weights that were copied to an earlier checkpoint as well are not hashed again.
+
+        Args:
+            part: Folder of the checkpoint while it is written.
+            name: The file, relative to the folder.
+            best_step: Step of the best weights so far.
+        """
         path = part / name
         folder = name.parts[0]
         if folder not in (_BEST, _AVERAGE):
             return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        # Files of the best weights keep their names from step to step; those of an average are
-        # named by theirs.
-        content = (str(name), best_step if folder == _BEST else 0)
+
+        # Files in best/ have the same names for the weights of any step, so the step is needed to
+        # tell them apart. Files in average/ have the step in their names.
+        step = best_step if folder == _BEST else 0
+        content = (str(name), step)
         if content not in self._known:
             self._known[content] = sha256_of(path)
-        copy_file(path, path)  # a file of its own: damage to one copy leaves the others whole
+
+        # The file may share its bytes with the run's (a hard link). Copied onto itself, it is a
+        # file of its own: damage to one copy leaves the others whole.
+        copy_file(path, path)
         return {"bytes": path.stat().st_size, "sha256": self._known[content]}
 
     def _trouble(self, path: Path) -> str | None:
@@ -275,20 +289,23 @@ def average_file(folder: RunFolder, step: int) -> Path:
     return folder.checkpoints / _AVERAGE / f"step-{step:08d}.safetensors"
 
 
-def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Gives history.jsonl and model/ what they had at the checkpoint.
+def restore_files(checkpoint: Checkpoint, folder: RunFolder) -> None:
+    """Restores the files of a run to what they were at the checkpoint.
 
-    For model/ these are the weights that were the best then.
+    These are history.jsonl, the weights of the evaluations that will be averaged, and model/ with
+    the weights that were the best then. Where no weights were the best yet, model/ is removed.
     """
-    best = checkpoint.path / _BEST
-    history = checkpoint.path / folder.history.name
     for _, step in checkpoint.state["outcome"]["ranked"]:
         path = average_file(folder, step)
         copy_file(checkpoint.path / _AVERAGE / path.name, path)
+
+    history = checkpoint.path / folder.history.name
     if history.exists():
         copy_file(history, folder.history)
-    elif folder.history.exists():  # nothing had been logged
+    elif folder.history.exists():  # nothing had been logged at the checkpoint
         write_text(folder.history, "")
+
+    best = checkpoint.path / _BEST
     if not best.is_dir():
         shutil.rmtree(folder.model, ignore_errors=True)
         return

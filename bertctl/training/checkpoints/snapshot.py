@@ -14,7 +14,7 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import generator_states, set_generators
 from bertctl.runtime.torch_internals import move_schedule
-from bertctl.training.checkpoints.checkpoint import Checkpoint, Snapshot, put_back
+from bertctl.training.checkpoints.checkpoint import Checkpoint, Snapshot, restore_files
 from bertctl.training.loop.loop import TrainingState
 from bertctl.training.loop.optim import change_steps
 from bertctl.training.loop.training_engine import TrainingEngine
@@ -137,7 +137,7 @@ def restore(
             int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0])
         )
     if workers.is_first:
-        put_back(checkpoint, folder)
+        restore_files(checkpoint, folder)
     workers.wait()
     return state
 
