@@ -153,28 +153,12 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     _, _, used = count_words(opened.tokenizer, chunks)
     if not used.any():
         raise DataError("no texts to count", remedy="Give files with lines or rows.")
-    # RoBERTa and its like count positions from the padding's id, which is 1.
-    kept_ids = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
-    # of what is no token
-    if model.get("byte_fallback"):
-        letters = [f"<0x{byte:02X}>" for byte in range(256)]
-    else:
-        letters = []
-    named_tokens = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
-    characters = [
-        token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>")
-        for token in tokens
-    ]
-    kept_ids |= {
-        i
-        for i, token in enumerate(tokens)
-        if used[i] or token in named_tokens or len(characters[i]) < 2
-    }
-    if model["type"] == "Unigram":
-        kept_ids |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
+
+    kept_ids = _kept_ids(opened.tokenizer, model, tokens, used)
     names = _parts({tokens[i] for i in kept_ids}, model.get("merges", ()))
     order = [i for i, token in enumerate(tokens) if token and token in names]
     new = {old: i for i, old in enumerate(order)}
+
     if model["type"] == "Unigram":
         model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new]
         model["unk_id"] = new.get(model["unk_id"])
@@ -185,6 +169,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     for token in document["added_tokens"]:
         token["id"] = new[token["id"]]
     document["post_processor"] = _renumbered(document["post_processor"], new)
+
     changed = load_tokenizer(json.dumps(document))
     return ChangedVocabulary(
         changed,
@@ -195,6 +180,38 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         goes_on=used < 0,
         tokens=int(used.sum()),
     )
+
+
+def _kept_ids(
+    tokenizer: Tokenizer, model: Mapping[str, Any], tokens: Sequence[str], used: Ints
+) -> set[int]:
+    """Returns the ids of the tokens that shrinking keeps.
+
+    Args:
+        tokenizer: The tokenizer before.
+        model: Its `model` in tokenizer.json.
+        tokens: V tokens by id.
+        used: (V,) how often the corpus uses each token.
+    """
+    # RoBERTa and its like count positions from the padding's id, which is 1.
+    kept_ids = {0, 1, *special_ids(tokenizer), *tokenizer.get_added_tokens_decoder()}
+
+    named_tokens = {*SPECIAL_TOKENS, model.get("unk_token")}
+    if model.get("byte_fallback"):
+        # A character without a token is written as its bytes.
+        named_tokens.update(f"<0x{byte:02X}>" for byte in range(256))
+
+    prefix = continuation_prefix(tokenizer)
+    for i, token in enumerate(tokens):
+        characters = token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>")
+        if used[i] or token in named_tokens or len(characters) < 2:
+            kept_ids.add(i)
+
+    if model["type"] == "Unigram":
+        # The score of unknown characters hangs on the least likely token.
+        scores = [score for _, score in model["vocab"]]
+        kept_ids |= {model["unk_id"] or 0, int(np.argmin(scores))}
+    return kept_ids
 
 
 def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
