@@ -225,14 +225,12 @@ class _Header:
                 f"{where}: a second header has its columns in another order: {', '.join(names)}, "
                 f"where the first has {', '.join(self._fields)}",
                 remedy="Bring the files' columns into one order before you join them, or give one "
-                "file. "
-                "If the first line is data, add `data.header=False`.",
+                "file. If the first line is data, add `data.header=False`.",
             )
         return DataError(
             f"{where}: the header is repeated here ({', '.join(names)})",
             remedy="Take the line out: files are joined without further headers, as by (cat a.csv; "
-            "tail -n +2 b.csv). "
-            "If the first line is data, add `data.header=False`.",
+            "tail -n +2 b.csv). If the first line is data, add `data.header=False`.",
         )
 
 
@@ -328,8 +326,7 @@ def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> D
     else:
         message = (
             f"after a closing quote (line {last_line}) there is neither a separator nor the end of "
-            "the "
-            "line"
+            "the line"
         )
     return DataError(f"{source}:{begins}: {message}", remedy=remedy)
 

@@ -122,9 +122,8 @@ def open_encoder(
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
             f"`backend={job.backend}` gives other vectors than torch for '{source.name}' "
-            f"({compute.precision}): the "
-            f"lowest cosine of {windows.rows} rows of the input is {lowest:.6f}, and "
-            f"{LOWEST_COSINE} is asked for",
+            f"({compute.precision}): the lowest cosine of {windows.rows} rows of the input is "
+            f"{lowest:.6f}, and {LOWEST_COSINE} is asked for",
             remedy="Leave `backend=` out"
             + ("." if compute.precision == "fp32" else ", or use `precision=fp32`."),
         )

@@ -52,9 +52,8 @@ def calibrate_run(
     task = TextClassification.of(run.task)
     if task is None:
         message = (
-            f"`calibrate=True` and `threshold=` are for text-classification; "
-            f"{run.folder.path} is a run "
-            f"of {run.task.name}"
+            f"`calibrate=True` and `threshold=` are for text-classification; {run.folder.path} is "
+            f"a run of {run.task.name}"
         )
         raise UsageError(
             message,

@@ -109,8 +109,7 @@ def parse_rule(text: str) -> ThresholdRule:
     raise UsageError(
         f"`threshold={text!r}` is not a rule for a threshold",
         remedy="Type `threshold=f1` for the best F1, or `threshold=precision=0.9` for the best "
-        "recall at a "
-        "precision that new examples keep, 0.9 at least.",
+        "recall at a precision that new examples keep, 0.9 at least.",
     )
 
 

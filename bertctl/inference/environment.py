@@ -36,9 +36,8 @@ def describe_environment(
     )
     if compute.device != "cpu" and not recipe.runtime.deterministic:
         differ = (
-            f"without `deterministic=True` sums on the {compute.device} device are made in "
-            f"any order; "
-            f"{differ}"
+            f"without `deterministic=True` sums on the {compute.device} device are made in any "
+            f"order; {differ}"
         )
     return {
         "schema": SCHEMA,

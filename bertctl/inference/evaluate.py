@@ -267,8 +267,7 @@ def warn_of_truncation(
     if counts.get("windowed"):
         listener.say(
             f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} "
-            "tokens: they are read "
-            "in windows, and nothing of them is cut off"
+            "tokens: they are read in windows, and nothing of them is cut off"
         )
     # before anything is cut off
     unknown = counts["unknown_tokens"]

@@ -108,8 +108,7 @@ class Scorer:
         if len(encoding) > self._model.length:
             raise DataError(
                 f"text {number} has {len(encoding):,} tokens, special ones included, and the model "
-                "reads "
-                f"{self._model.length}: {text[:60]!r}",
+                f"reads {self._model.length}: {text[:60]!r}",
                 remedy="Score it in parts, such as its sentences.",
             )
         return encoding

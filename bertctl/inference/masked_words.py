@@ -298,6 +298,5 @@ def _no_head(source: ModelSource, reason: str) -> UsageError:
     return UsageError(
         f"'{source.name}' has no trained masked-word head: {reason}",
         remedy=f"Models that have one: {names}; or give the folder of a model that was saved with "
-        "its head, such as "
-        "a BertForMaskedLM.",
+        "its head, such as a BertForMaskedLM.",
     )

@@ -115,8 +115,7 @@ def _refuse(folder: RunFolder, split: str, source: str, part: str) -> None:
     """
     raise DataError(
         f"the {part} of {split} ({source}) are not those that the run in {folder.path} was made "
-        "with: the file has "
-        "changed since",
+        "with: the file has changed since",
         remedy="Give the same file again. To score or answer other rows, name them as a file: "
         f"{command('evaluate', folder.path, file='FILE', output='NEW')}, "
         f"{command('predict', folder.path, 'FILE')}.",

@@ -746,8 +746,7 @@ def _about(run: TrainedRun, data: str | None) -> TrainedRun:
     if dataset.labels and set(known) != set(dataset.labels):
         raise UsageError(
             f"the labels of '{data}' ({', '.join(dataset.labels)}) are not those of "
-            f"{run.folder.path} "
-            f"({', '.join(known)})",
+            f"{run.folder.path} ({', '.join(known)})",
             remedy="Give a run that was trained on the same labels.",
         )
     return replace(run, recipe=run.recipe.with_fields("data", name=dataset.name))

@@ -227,13 +227,10 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
                 all_labels = sorted({*task.answers.labels, *lost})
                 raise DataError(
                     f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the "
-                    "sample of "
-                    f"{len(data.splits['train'])} training rows has lost it",
-                    remedy="Take more rows (`data.max_train_rows=`, data.first_train_rows), "
-                    "the same "
-                    "number of each label "
-                    "(`data.train_rows_per_label=N`), or name all labels: "
-                    f"`text_classification.labels='[{', '.join(all_labels)}]'`.",
+                    f"sample of {len(data.splits['train'])} training rows has lost it",
+                    remedy="Take more rows (`data.max_train_rows=`, data.first_train_rows), the "
+                    "same number of each label (`data.train_rows_per_label=N`), or name all "
+                    f"labels: `text_classification.labels='[{', '.join(all_labels)}]'`.",
                 )
 
 
@@ -257,11 +254,10 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
         n_rows = len(data.splits["train"])
         raise UnknownLabelError(
             f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a "
-            "part of the file "
-            f"(data.{field}: {limits[field]})",
+            f"part of the file (data.{field}: {limits[field]})",
             remedy="Take more training rows, or the same number of each label: "
-            "`data.train_rows_per_label=N`. Or "
-            f"name all labels: `{recipe.task.replace('-', '_')}.labels='[a, b]'`.",
+            "`data.train_rows_per_label=N`. Or name all labels: "
+            f"`{recipe.task.replace('-', '_')}.labels='[a, b]'`.",
         ) from error
 
 
@@ -280,8 +276,7 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
         if shared and 2 * shared >= len(rows):
             listener.warn(
                 f"{count_of(shared, len(rows), 'example')} of {split} are training rows, too, so "
-                "its scores say "
-                "nothing about new ones; `bertctl data check` shows them"
+                "its scores say nothing about new ones; `bertctl data check` shows them"
             )
 
 

@@ -124,8 +124,7 @@ class Sharing:
         if output is None or (part and merge) or processes > 1 or is_worker():
             remedy = (
                 "Give `output=OUT` with `shard=1/2`, then with `shard=2/2`, then with "
-                "`merge=True`: shards go "
-                "to OUT.parts."
+                "`merge=True`: shards go to OUT.parts."
             )
             raise UsageError(
                 "`shard=` and `merge=True` exclude each other and `num_processes=`, and need "

@@ -204,8 +204,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         raise HeadlessModelError(
             f"{path} has no head that answers: it is a {architecture}",
             remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
-            "one: "
-            f"{command('finetune FILE', model=path)}",
+            f"one: {command('finetune FILE', model=path)}",
         )
     config = {**source.config, SAID: sentence_modules}
     with loading(
@@ -276,8 +275,7 @@ def _check_outputs(
     if is_score and len(labels) > 1:
         raise UnavailableError(
             f"{path} gives {len(labels)} scores ({listing(labels)}; problem_type: regression), and "
-            "text-regression "
-            "answers with one",
+            "text-regression answers with one",
             remedy="Give a model with one score. If these are classes, correct problem_type in its "
             "config.json.",
         )
@@ -300,11 +298,9 @@ def _check_outputs(
         if function is not None and function != usual:
             raise UnavailableError(
                 f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and "
-                "problem_type "
-                f"{str(problem)[:40]!r} means {usual!r}",
+                f"problem_type {str(problem)[:40]!r} means {usual!r}",
                 remedy="Set problem_type to the trained one (single_label_classification, "
-                "multi_label_classification "
-                "or regression), or take function_to_apply out.",
+                "multi_label_classification or regression), or take function_to_apply out.",
             )
     activation = _activation_of_pairs(config)
     if is_score and not activation.endswith("Identity"):

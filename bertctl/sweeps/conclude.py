@@ -469,8 +469,7 @@ def _footnotes(document: SweepDocument) -> list[str]:
     if chosen.by == "best-run":
         notes.append(
             f"chosen as the best of {count(chosen.of, 'run')}: its score is too good to be "
-            "expected again, "
-            "and says nothing of the setting's other seeds"
+            "expected again, and says nothing of the setting's other seeds"
         )
     if chosen.expected is None:
         notes.append(f"what to expect is not corrected for the choice: {chosen.not_corrected}")
@@ -483,9 +482,8 @@ def _footnotes(document: SweepDocument) -> list[str]:
     halving = document.halving
     if halving is not None:
         notes.append(
-            f"successive halving: {halving.steps:,} of the {halving.full_steps:,} steps of "
-            "the full grid; "
-            "settings that were stopped are not among those the choice is corrected for"
+            f"successive halving: {halving.steps:,} of the {halving.full_steps:,} steps of the "
+            "full grid; settings that were stopped are not among those the choice is corrected for"
         )
     if any(row.n > chosen.n for row in document.settings):
         notes.append(f"the chosen setting has {count(chosen.n, 'score')}, others have more")
@@ -526,7 +524,6 @@ def _folds(document: SweepDocument) -> list[str]:
     if means:
         notes.append(
             f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their "
-            "answers can't be "
-            "scored together"
+            "answers can't be scored together"
         )
     return notes

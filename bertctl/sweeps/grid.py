@@ -65,10 +65,9 @@ def read_grid(argument: str) -> list[Setting]:
     else:
         raise UsageError(
             unknown("grid", text, [*grids, AUTO_GRID]),
-            remedy=f"Grids: {', '.join([*grids, AUTO_GRID])}; "
-            "or `grid='optimizer.learning_rate=1e-5,2e-5 training.batch_size=16'`, or a YAML file "
-            "with "
-            "a list for each field.",
+            remedy=f"Grids: {', '.join([*grids, AUTO_GRID])}; or "
+            "`grid='optimizer.learning_rate=1e-5,2e-5 training.batch_size=16'`, or a YAML file "
+            "with a list for each field.",
         )
     grid = _checked(pairs, problems)
     if problems:

@@ -61,8 +61,7 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         if missing:
             listener.warn(
                 f"{len(missing)} of {len(cells)} runs are missing: the table is made of the "
-                "others; "
-                "run their shards, and merge again"
+                "others; run their shards, and merge again"
             )
         if plan.keep == "best":
             delete_models(output, {cell.name for cell in cells})

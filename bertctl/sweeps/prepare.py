@@ -520,8 +520,7 @@ def _refuse_twins(cells: Sequence[SweepCell]) -> None:
         if twin is not cell:
             raise UsageError(
                 f"settings {twin.setting + 1} and {cell.setting + 1} of the grid give the same "
-                "run: what tells them "
-                "apart decides no number",
+                "run: what tells them apart decides no number",
                 remedy="Take fields out of the grid that decide none (names, logging, paths of "
                 "equal files).",
             )

@@ -98,8 +98,7 @@ def alike_labels(usual: str, others: Sequence[str], counts: Mapping[str, int]) -
     listed = ", ".join(f"{name!r} ({counts[name]:,})" for name in others)
     return (
         f"the labels {listed} and {usual!r} ({counts[usual]:,}) differ only in case or spacing, "
-        "and are learned as "
-        "different labels; write them alike if they are one"
+        "and are learned as different labels; write them alike if they are one"
     )
 
 

@@ -61,8 +61,7 @@ class Decoder:
             if value not in self._known:
                 message = (
                     f"line {number}: {value} is not an id of this vocabulary of "
-                    f"{len(self._known):,} "
-                    "tokens"
+                    f"{len(self._known):,} tokens"
                 )
                 raise DataError(
                     message, remedy="Name the model that the ids come from with `model=`."

@@ -90,11 +90,10 @@ class LineReader:
             encoding = ""
         return DataError(
             f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte "
-            f"{self.bytes + at + 1} of the "
-            f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
+            f"{self.bytes + at + 1} of the file) is not "
+            "UTF-8" + (": the file begins like UTF-16" if wide else ""),
             remedy=f"Name its encoding: `encoding={encoding or 'NAME'}`. Or add `errors=replace`, "
-            "which counts the "
-            "replacements.",
+            "which counts the replacements.",
         )
 
 

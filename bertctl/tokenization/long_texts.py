@@ -122,9 +122,8 @@ def kept_words(coverage: Mapping[str, Any]) -> str:
     windows_per_text = coverage["windows"] / max(1, coverage["texts"])
     return (
         f"head, tail and head-tail each keep {100 * coverage['kept']:.1f} % of the tokens; window "
-        f"keeps all, in {windows_per_text:.1f} "
-        f"windows of a text on average (at most {coverage['most_windows']:,}), and takes about "
-        f"{windows_per_text:.1f} times as long"
+        f"keeps all, in {windows_per_text:.1f} windows of a text on average (at most "
+        f"{coverage['most_windows']:,}), and takes about {windows_per_text:.1f} times as long"
     )
 
 

@@ -89,8 +89,7 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
                 raise
             raise InterruptedRunError(
                 f"interrupted after {encoder.totals.texts:,} texts: stdout ends with a whole line, "
-                "the file of `output=` is "
-                "as it was before"
+                "the file of `output=` is as it was before"
             ) from error
     return encoder.totals
 

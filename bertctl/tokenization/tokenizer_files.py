@@ -367,9 +367,8 @@ def _lowercase_of(file: Path, requested: bool | None) -> bool:
         )
         raise UsageError(
             message,
-            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a "
-            "vocabulary without that "
-            "file.",
+            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a vocabulary "
+            "without that file.",
         )
     if isinstance(known := stored if requested is None else requested, bool):
         return known

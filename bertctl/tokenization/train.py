@@ -56,8 +56,7 @@ def train(
     if size <= len(first):
         raise UsageError(
             f"`size={size}` leaves no room beside {len(SPECIAL_TOKENS)} special tokens and "
-            f"{len(characters)} "
-            "characters",
+            f"{len(characters)} characters",
             remedy=f"Take more than {len(first)}; BERT has 30,522.",
         )
     trainer = trainers.WordPieceTrainer(

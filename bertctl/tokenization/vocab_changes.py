@@ -146,8 +146,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     if model["type"] not in ("WordPiece", "Unigram", "BPE") or (model["type"] == "BPE" and prefix):
         raise UsageError(
             "vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; "
-            f"{opened.name} is "
-            f"{opened.kind}",
+            f"{opened.name} is {opened.kind}",
             remedy="Name another model, such as a multilingual BERT or XLM-R.",
         )
     _, _, used = count_words(opened.tokenizer, chunks)

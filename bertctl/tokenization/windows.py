@@ -224,8 +224,7 @@ class WindowEncoder:
         if length - sequences.count(None) - n_uncut <= stride:
             raise DataError(
                 f"text {text.index + 1}: with {strategy}, the text that stays whole has {n_uncut} "
-                "tokens, which leaves "
-                f"too little of {length} for the other",
+                f"tokens, which leaves too little of {length} for the other",
                 remedy="Take a larger `max_length=`"
                 + (" or a smaller `stride=`." if stride else "."),
             )

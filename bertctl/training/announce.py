@@ -62,8 +62,8 @@ def announce(job: Job, *, listener: Listener) -> None:
     if training.patience is not None:
         listener.say(
             f"early stopping: training ends after {count(training.patience, 'evaluation')} on "
-            f"{job.selection} without "
-            f"a better {job.primary}, so {count(job.epochs, 'epoch')} at most (training.patience)"
+            f"{job.selection} without a better {job.primary}, so {count(job.epochs, 'epoch')} at "
+            "most (training.patience)"
         )
     for sentence in filter(None, [job.guess, *beyond_plain(job)]):
         listener.say(sentence)

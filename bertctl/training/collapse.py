@@ -38,8 +38,7 @@ def look_for_collapse(
     if strict:
         raise CollapsedError(
             message,
-            remedy="Try a lower `optimizer.learning_rate=`, another `training.seed=`, a "
-            "longer warm-up "
-            "(`optimizer.warmup_fraction=0.2`); without `strict=True` this is a warning.",
+            remedy="Try a lower `optimizer.learning_rate=`, another `training.seed=`, a longer "
+            "warm-up (`optimizer.warmup_fraction=0.2`); without `strict=True` this is a warning.",
         )
     listener.warn(message)

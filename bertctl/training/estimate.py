@@ -496,6 +496,5 @@ def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
     if document["busy"]:
         listener.warn(
             "the machine was busy: the timed steps leave the estimate uncertain by "
-            f"{100 * spread:.0f} %. Run it again "
-            "on a quiet machine for firm figures."
+            f"{100 * spread:.0f} %. Run it again on a quiet machine for firm figures."
         )

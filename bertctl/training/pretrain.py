@@ -160,9 +160,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:
         raise UsageError(
-            f"`pretraining.mix=` has "
-            f"{listing([entry.rpartition('=')[0] for entry in section.mix])}, and the "
-            "corpora are "
+            "`pretraining.mix=` has "
+            f"{listing([entry.rpartition('=')[0] for entry in section.mix])}, and the corpora are "
             f"{listing(corpus.names)}",
             remedy="Give each corpus one weight: "
             + " ".join(f"`pretraining.mix={name}=1`" for name in corpus.names),

@@ -231,9 +231,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     if before.recipe_hash == job.hash:
         return
     again = (
-        f"Start a new run with `output=ANOTHER_FOLDER`, or replace this one: "
-        f"`output={folder.path}` "
-        "`overwrite=True`."
+        "Start a new run with `output=ANOTHER_FOLDER`, or replace this one: "
+        f"`output={folder.path}` `overwrite=True`."
     )
     hashes: dict[str, str] = job.environment["data_hashes"]
     changed = [split for split, digest in hashes.items() if before.data_hashes.get(split) != digest]
@@ -252,8 +251,7 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     if before.model_hash != job.environment["model_hash"]:
         raise UnavailableError(
             f"the files of the model '{job.recipe.model.name}' are not those that the run in "
-            f"{folder.path} was started "
-            "with",
+            f"{folder.path} was started with",
             remedy=again,
         )
     recorded = load_recipe(str(folder.recipe))

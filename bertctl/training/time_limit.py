@@ -106,9 +106,8 @@ class TimeLimitOutcome:
         whole_time = human_seconds(self.whole_seconds, brief=True)
         return (
             f"stopped at {self.epochs:g} of {count(self.whole_epochs, 'epoch')} by the time limit "
-            f"of {self.limit} "
-            f"(step {self.steps:,} of {self.whole_steps:,}); the whole run would take about "
-            f"{whole_time}"
+            f"of {self.limit} (step {self.steps:,} of {self.whole_steps:,}); the whole run would "
+            f"take about {whole_time}"
         )
 
     def for_metrics(self) -> dict[str, Any]:
@@ -460,8 +459,8 @@ class TimeLimitedSteps(StepPlan):
         epochs = floor_to_tenth(steps / self._job.steps_per_epoch)
         self._listener.say(
             f"time limit {self._limit_text}: about {steps:,} of {self._job.steps:,} steps fit "
-            f"({epochs:g} of "
-            f"{count(self._job.epochs, 'epoch')}); the whole run would take about {whole_time}"
+            f"({epochs:g} of {count(self._job.epochs, 'epoch')}); the whole run would take about "
+            f"{whole_time}"
         )
 
     def _warn_too_short(self, state: TrainingState, used: float) -> None:
@@ -471,8 +470,7 @@ class TimeLimitedSteps(StepPlan):
         closing = self._planner.overrun(state.step, used) + self._limit - used
         self._listener.warn(
             f"the time limit of {self._limit_text} is too short: {human_seconds(used)} are used "
-            "after "
-            f"{count(state.step, 'step')}, and scoring and writing take about "
+            f"after {count(state.step, 'step')}, and scoring and writing take about "
             f"{human_seconds(closing)} more"
         )
 

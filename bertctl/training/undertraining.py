@@ -56,8 +56,8 @@ class StillImproving:
             evidence = f"{self.split} {self.metric} still rose ({values})"
         return (
             f"the last evaluation was the best one, and {evidence}: the model may not be done "
-            "learning. Train longer "
-            f"with `{self.option}`, or with the learning rate that `bertctl lr-find` suggests"
+            f"learning. Train longer with `{self.option}`, or with the learning rate that `bertctl "
+            "lr-find` suggests"
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -206,8 +206,7 @@ class TextClassification(Task):
                         f"{rows.where(i)}: the label {name!r} is not one the model knows "
                         f"({listing(self.labels)})",
                         remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train "
-                        "with rows that have it "
-                        "(or `finetune` with all labels named: "
+                        "with rows that have it (or `finetune` with all labels named: "
                         "`text_classification.labels='[a, b]'`).".lstrip(),
                     )
 
@@ -383,8 +382,8 @@ class TextClassification(Task):
             separator, parts = joined
             doubts.append(
                 f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between "
-                "them; if it separates "
-                f"labels, add `text_classification.label_separator={separator!r}`"
+                "them; if it separates labels, add "
+                f"`text_classification.label_separator={separator!r}`"
             )
         doubts += [
             f"{word!r} ({counts[word]:,}) is learned as a label; if it means no label, take "
@@ -516,8 +515,7 @@ def _refuse_number(label: object, where: str) -> None:
         raise DataError(
             f"{where}: the label is {str(label).strip()}, which is not a class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of "
-            "them: "
-            "`text_classification.labels='[..., nan]'`.",
+            "them: `text_classification.labels='[..., nan]'`.",
         )
     number = as_number(label)
     is_written_as_number = isinstance(label, float) or "." in str(label)
@@ -525,7 +523,6 @@ def _refuse_number(label: object, where: str) -> None:
         raise DataError(
             f"{where}: the label {label!r} is a decimal number, not a class",
             remedy="To learn numbers use the recipe text-regression; else check "
-            "`data.label_column=`. If "
-            "the numbers are "
-            "the names of classes, name all of them: `text_classification.labels='[...]'`.",
+            "`data.label_column=`. If the numbers are the names of classes, name all of them: "
+            "`text_classification.labels='[...]'`.",
         )

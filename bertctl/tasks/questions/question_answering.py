@@ -392,7 +392,6 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
     return DataError(
         f"{rows.where(index)} (id '{rows.ids[index]}'): {message}{many}",
         remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or "
-        "train and score "
-        "without the loss of these questions: "
+        "train and score without the loss of these questions: "
         "`question_answering.misplaced_answers=leave-out`.",
     )

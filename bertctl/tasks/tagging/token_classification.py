@@ -145,8 +145,8 @@ class TokenClassification(Task):
             raise DataError(
                 f"{train.source}: it is not known which sentences are of one document",
                 remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are "
-                "named by a column "
-                "`document` (JSONL); else leave token_classification.context out.",
+                "named by a column `document` (JSONL); else leave token_classification.context "
+                "out.",
             )
         known_labels = list(settings.labels or labels or ())
         tag_counts = Counter(chain.from_iterable(tags))
@@ -221,13 +221,10 @@ class TokenClassification(Task):
                         name = tag.partition("-")[2]
                     raise UnknownLabelError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
-                        f"the {kind} {name!r} "
-                        f"is not one the model knows ({listing(names)})",
+                        f"the {kind} {name!r} is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, map it to the "
                         f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train "
-                        "with rows "
-                        "that have it "
-                        "(or name all tags: "
+                        "with rows that have it (or name all tags: "
                         "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),
                     )
 

@@ -130,8 +130,7 @@ def restore(
     else:
         listener.warn(
             f"the run was on {checkpoint.state['workers']} processes and continues with "
-            f"{workers.count}: the examples of "
-            "each step are the same, dropout draws other numbers"
+            f"{workers.count}: the examples of each step are the same, dropout draws other numbers"
         )
         torch.manual_seed(
             int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0])

@@ -115,8 +115,8 @@ def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: TrainingSta
     """Returns the verdict as a sentence."""
     return (
         f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} "
-        f"{verdict['value']:.4f}, "
-        f"and {verdict['best_value']:.4f} with those of step {state.best_step} alone; "
+        f"{verdict['value']:.4f}, and {verdict['best_value']:.4f} with those of step "
+        f"{state.best_step} alone; "
         + ("the mean is kept" if verdict["kept"] else "the mean is not kept")
     )
 

@@ -47,8 +47,7 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
     if frozen + anew > n_layers:
         raise UsageError(
             f"training.freeze_layers {frozen} and training.reinit_layers {anew} overlap: "
-            f"'{source.name}' has "
-            f"{n_layers} layers, and one with new weights has to be trained",
+            f"'{source.name}' has {n_layers} layers, and one with new weights has to be trained",
             remedy=f"Together they can be {n_layers} at most.",
         )
 
@@ -70,8 +69,7 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
     if training.average_best is not None and training.average_best > count:
         raise UsageError(
             f"training.average_best: the best {training.average_best} are asked for, but {steps} "
-            "steps with one "
-            f"evaluation every {every} make {count}",
+            f"steps with one evaluation every {every} make {count}",
             remedy="Use a lower training.evaluate_every, or average fewer.",
         )
 
@@ -149,8 +147,7 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
         short = f"; {leave} {' and '.join(left)} as before"
         sentences.append(
             "unfreezing: the head in the first epoch, one layer more in each that follows, "
-            "everything from epoch "
-            f"{needed} on" + (short if epochs < needed else "")
+            f"everything from epoch {needed} on" + (short if epochs < needed else "")
         )
     if training.average_best:
         sentences.append(

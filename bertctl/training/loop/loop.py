@@ -393,10 +393,8 @@ def _diverged(
         message = f"the last losses are {last} on average, the first ones were {first}"
     visible_ids = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
-        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; "
-        f"batch with "
-        f"ids {visible_ids})",
+        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch "
+        f"with ids {visible_ids})",
         remedy="Try a lower `optimizer.learning_rate=`, a longer warm-up "
-        "(`optimizer.warmup_fraction=0.2`) or "
-        "`runtime.precision=fp32`; look at those examples.",
+        "(`optimizer.warmup_fraction=0.2`) or `runtime.precision=fp32`; look at those examples.",
     )

@@ -61,6 +61,6 @@ class MicroBatches:
         halved = -(-self._batch_size // self.count)
         self._listener.warn(
             f"out of memory with {at_once} examples of {longest} tokens at once: the step is "
-            f"repeated with {halved} at "
-            f"once (accumulation {self.count}); the global batch stays {self._batch_size}"
+            f"repeated with {halved} at once (accumulation {self.count}); the global batch stays "
+            f"{self._batch_size}"
         )
