@@ -153,8 +153,9 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             some = percent(round(1000 * max(share, train)), 1000)
             message = f"{has} has questions without an answer ({some}), {lacks} has none"
             remedy = (
-                "Give both sides some, or take them out of both: else recognising a question "
-                "without an answer is not " + ("learned." if train == 0 else "measured.")
+                f"Add such questions to {lacks} too, or remove them from {has}. Otherwise, "
+                "recognising a question without an answer is not "
+                + ("learned." if train == 0 else "measured.")
             )
             yield _RULES.finding(
                 "unanswerable-on-one-side",

@@ -419,7 +419,7 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
         else:
             differing = same.with_another_label(rows, twins)
         if one_split == other_split:
-            says = f"are nearly the same as an earlier row of it{differing}"
+            says = f"are nearly the same as an earlier row{differing}"
             yield _RULES.finding(
                 "near-duplicate",
                 other_split,

@@ -1,4 +1,4 @@
-"""What gives the label away without reading: another column, the length of the text, a single word.
+"""What predicts the label without reading: another column, the length of the text, a single word.
 
 Letters: N rows, C labels.
 """
@@ -45,7 +45,7 @@ _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Looks for words and lengths that give labels away, in rows with a single label.
+    """Looks for words and lengths that predict labels, in rows with a single label.
 
     It looks at the training rows, or the first split if there are none.
     """
@@ -106,7 +106,7 @@ def _columns(
         examples = examples_at(rows, labelled, partial(_cell_and_label, rows, column))
         share = percent(n_predicted, len(labels))
         message = (
-            f"the column '{name}' gives the label away in {share} of the rows of {split}: {pairs}"
+            f"the column '{name}' determines the label in {share} of the rows of {split}: {pairs}"
         )
         yield _RULES.finding(
             "leaky-column",
@@ -203,8 +203,8 @@ def _lengths(
             median = int(np.median(lengths[mine]))
             other_median = int(np.median(lengths[~mine]))
             message = (
-                f"the length of the {field} alone gives {name!r} away: half of these texts have up "
-                f"to {median:,} characters, those of {rest} {other_median:,} "
+                f"the label {name!r} can be predicted from the length of the {field} alone: the "
+                f"median length is {median:,} characters, and that of {rest} {other_median:,} "
                 f"(AUC {max(auc, 1 - auc):.3f})"
             )
             yield _RULES.finding(

@@ -155,7 +155,7 @@ _SCHEMAS = {
     "performance": "`RUN/performance.json`: seconds, speed, memory",
     "prediction": "a line of `RUN/predictions/SPLIT.jsonl` and of `predict`",
     "probe": "`RUN/probe.json`",
-    "recipe": "a recipe, as `bertctl recipes schema` prints it",
+    "recipe": "a recipe; `bertctl recipes schema` prints this schema",
     "sweep": "`SWEEP/sweep.json`: settings, scores, the chosen setting",
     "status": "`RUN/status.json`: state and progress",
     "index": "`INDEX/index.json`",

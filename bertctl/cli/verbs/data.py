@@ -49,7 +49,7 @@ def check(
     """Look for faults in a data set before a model is trained on it.
 
     It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt
-    labels; words and columns that give the label away; wrong encodings, markup and other languages;
+    labels; words and columns that predict the label; wrong encodings, markup and other languages;
     texts that are too long for the model; spans that do not match their words; and answers that are
     not at their offsets. Each finding has a count, places and a remedy.
 
