@@ -60,6 +60,7 @@ def fit_labels(
     *,
     n_labels: int,
     row_weights: Array | None = None,
+    is_balanced: bool = False,
     has_bias: bool = True,
     seed: int = 0,
 ) -> FittedHead:
@@ -71,6 +72,8 @@ def fit_labels(
         n_labels: C.
         row_weights: How much each row counts: (N,), or (N, C) in each of several labels. All alike
             by default.
+        is_balanced: Whether the rows of a rare label count as much, together, as those of a
+            frequent one.
         has_bias: Whether the head has a bias.
         seed: Draws the rows that are held out.
 
@@ -83,7 +86,7 @@ def fit_labels(
         classifier=LOGISTIC,
         multi_label=multi_label,
         n_outputs=n_labels,
-        balanced=False,
+        balanced=is_balanced,
         strengths=STRENGTHS,
         folds=0,
         seed=seed,

@@ -40,7 +40,7 @@ _ROWS_OF_USUAL_EPOCHS = 1500
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
 _FEW_LABELS = 5
-"""Labels up to which a run has no more epochs than one with two."""
+"""Labels up to which a run has the epochs and the learning rate of one with two."""
 _LABELS_POWER = 0.2
 
 _BATCH_SIZE = 16
@@ -147,29 +147,28 @@ def _majority_share(data: LoadedData, task: Task) -> float:
 
 
 def learning_rate(traits: TrainingTraits) -> float:
-    """Returns the peak learning rate, which falls with the width and the depth of the encoder.
+    """Returns the peak learning rate: lower for wide and deep encoders, higher for many labels.
 
-    It is the paper's middle for BERT-base, and three to four times as much for an encoder half as
-    wide and half as deep.
+    It is the paper's middle for BERT-base and few labels, and three to four times as much for an
+    encoder half as wide and half as deep. Many labels leave few rows for each, so that the steps
+    of the paper end before the labels are learned.
 
     Example:
         >>> learning_rate(TrainingTraits(5000, 2, width=768, n_layers=12, has_shared_layers=False))
         3e-05
         >>> learning_rate(TrainingTraits(5000, 2, width=384, n_layers=6, has_shared_layers=False))
         0.0001
+        >>> learning_rate(TrainingTraits(5000, 48, width=384, n_layers=6, has_shared_layers=False))
+        0.0002
     """
-    width = traits.width or _PAPER_WIDTH
-    n_layers = traits.n_layers or _PAPER_LAYERS
-    narrower = (_PAPER_WIDTH / width) ** _WIDTH_POWER
-    shallower = (_PAPER_LAYERS / n_layers) ** _LAYERS_POWER
-    rate = _PAPER_RATE * narrower * shallower
-    return float(f"{min(max(rate, _LOWEST_RATE), _HIGHEST_RATE):.0e}")
+    return _rounded_rate(_rate_of_encoder(traits) * _many_labels(traits))
 
 
 def lora_learning_rate(traits: TrainingTraits) -> float:
     """Returns the peak learning rate of LoRA.
 
-    Its updates begin as nothing, and their matrices are small.
+    Its updates begin as nothing, and their matrices are small. The number of labels does not
+    change it: ten times the rate of full training is high already, and more was not measured.
 
     Example:
         >>> lora_learning_rate(
@@ -177,7 +176,21 @@ def lora_learning_rate(traits: TrainingTraits) -> float:
         ... )
         0.001
     """
-    return float(f"{_LORA_FACTOR * learning_rate(traits):.0e}")
+    return float(f"{_LORA_FACTOR * _rounded_rate(_rate_of_encoder(traits)):.0e}")
+
+
+def _rate_of_encoder(traits: TrainingTraits) -> float:
+    """Returns the learning rate that fits the width and the depth of the encoder."""
+    width = traits.width or _PAPER_WIDTH
+    n_layers = traits.n_layers or _PAPER_LAYERS
+    narrower: float = (_PAPER_WIDTH / width) ** _WIDTH_POWER
+    shallower: float = (_PAPER_LAYERS / n_layers) ** _LAYERS_POWER
+    return _PAPER_RATE * narrower * shallower
+
+
+def _rounded_rate(rate: float) -> float:
+    """Returns a rate within the limits, with one digit: a second one would look measured."""
+    return float(f"{min(max(rate, _LOWEST_RATE), _HIGHEST_RATE):.0e}")
 
 
 def layer_decay(traits: TrainingTraits) -> float:
@@ -197,9 +210,17 @@ def batch_size(traits: TrainingTraits) -> int:
 def epochs(traits: TrainingTraits) -> int:
     """Returns the passes over the training rows: more for few rows, and for many labels."""
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
-    many_labels: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
-    n_epochs = round(_USUAL_EPOCHS * few_rows * many_labels)
+    n_epochs = round(_USUAL_EPOCHS * few_rows * _many_labels(traits))
     return min(max(n_epochs, _USUAL_EPOCHS), _MOST_EPOCHS)
+
+
+def _many_labels(traits: TrainingTraits) -> float:
+    """Returns the factor of the learning rate and of the epochs for many labels.
+
+    It is 1 for up to 5 labels, 1.6 for 50, 2.1 for 200.
+    """
+    factor: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
+    return factor
 
 
 def is_one_sided(traits: TrainingTraits) -> bool:
@@ -256,7 +277,7 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     resolved = resolved.with_fields("model", **_section("model", chosen))
     resolved = resolved.with_fields("optimizer", **_section("optimizer", chosen))
     resolved = resolved.with_fields("evaluation", **_section("evaluation", chosen))
-    return resolved, _sentence(chosen, traits)
+    return resolved, _sentence(chosen, traits, with_lora=recipe.lora.rank is not None)
 
 
 def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
@@ -291,15 +312,24 @@ def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
-    """Returns what was chosen, each value with its reason."""
+def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits, *, with_lora: bool) -> str:
+    """Returns what was chosen, each value with its reason.
+
+    Args:
+        chosen: Field -> value, of the fields that nobody gave.
+        traits: What the values follow from.
+        with_lora: Whether the learning rate is that of LoRA, which does not follow from the labels.
+    """
     rows = count(traits.n_rows, "row")
     if traits.n_labels > 2:
         rows += f", {count(traits.n_labels, 'label')}"
     shape = f"{traits.width} dimensions, {count(traits.n_layers, 'layer')}"
     parts = []
     if "optimizer.learning_rate" in chosen:
-        parts.append(f"learning rate {chosen['optimizer.learning_rate']:g} ({shape})")
+        reason = shape
+        if traits.n_labels > _FEW_LABELS and not with_lora:
+            reason += f", {count(traits.n_labels, 'label')}"
+        parts.append(f"learning rate {chosen['optimizer.learning_rate']:g} ({reason})")
     if chosen.get("optimizer.layer_decay", 1.0) < 1.0:
         parts.append(f"layer decay {chosen['optimizer.layer_decay']:g}")
     if "training.epochs" in chosen:

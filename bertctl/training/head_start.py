@@ -56,6 +56,14 @@ _PASSED_DEVIATION = 0.4
 """Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight
 line."""
 
+_FEW_LABELS = 5
+_FEW_ROWS_OF_LABEL = 30
+"""Rows of an average label up to which more than a few labels count alike in the regression.
+
+A strong regularisation shrinks the weights of a label with few rows most. Where one label has two
+rows and another one four, the chance of the draw would decide the answers (`docs/benchmarks.md`,
+"Attempts behind auto")."""
+
 _ROUNDING = 0.05
 """How far a number between -1 and 1 may be off that was computed in half precision."""
 
@@ -542,9 +550,21 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
             labels,
             n_labels=len(last.weight),
             row_weights=weights,
+            is_balanced=weights is None and _has_few_rows_of_labels(job.task, labels),
             has_bias=has_bias,
             seed=seed,
         )
+
+
+def _has_few_rows_of_labels(task: Task, labels: Array) -> bool:
+    """Returns whether each text has one of many labels, and the average label has few rows.
+
+    With two labels, a rare one is rare in new texts, too, and so is each tag but `O`.
+    """
+    if task.name != "text-classification" or labels.ndim == 2:
+        return False
+    n_labels = len(np.unique(labels))
+    return n_labels > _FEW_LABELS and len(labels) <= _FEW_ROWS_OF_LABEL * n_labels
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:

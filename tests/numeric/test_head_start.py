@@ -14,11 +14,18 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from bertctl.arrays import Array, Floats32
 from bertctl.errors import UsageError
 from bertctl.modeling.head_regression import UnfittedError, fit_labels, fit_scores, log_loss
-from bertctl.progress import Listener
+from bertctl.modeling.heads import last_layer
+from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE
 from bertctl.training.finetune import run
-from bertctl.training.head_start import announcement, sampled_windows, start_head
+from bertctl.training.head_start import (
+    SampledFeatures,
+    announcement,
+    head_vectors,
+    sampled_windows,
+    start_head,
+)
 from bertctl.training.job import Job, prepare
 from tests.tiny_recipes import tiny_recipe
 
@@ -124,6 +131,43 @@ def test_rows_count_as_the_loss_weighs_them() -> None:
 
     answers = [head.logits(vectors[rare]).argmax(axis=1).mean() for head in (plain, weighted)]
     assert answers[1] > answers[0]
+
+
+def test_a_balanced_head_is_the_balanced_regression_of_scikit_learn() -> None:
+    vectors, labels = clouds(5)
+    uneven = np.flatnonzero((labels > 1) | (np.arange(len(labels)) % 4 == 0))
+    vectors = vectors[uneven]
+    labels = labels[uneven]
+
+    head = fit_labels(vectors, labels, n_labels=5, is_balanced=True).function
+
+    mean, scale = common_scale(vectors)
+    theirs = LogisticRegression(C=head.strength, max_iter=1000, class_weight="balanced").fit(
+        (vectors - mean) / scale, labels
+    )
+    logits = head.logits(vectors)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, theirs.predict_proba((vectors - mean) / scale), atol=5e-3)
+
+
+def test_many_labels_of_few_rows_count_alike_in_the_start(tiny_model: Path, tmp_path: Path) -> None:
+    """Without this, a head of 6 rows would hardly ever predict the labels that have fewer rows."""
+    frequent = [f"the film was a film {row},film" for row in range(9)]
+    rare_words = ["good", "bad", "dull", "great", "plot", "music"]
+    rare = [f"the {word} was {word},{word}" for word in rare_words]
+    rows = frequent + rare + rare
+    data = tmp_path / "rows.csv"
+    data.write_text("text,label\n" + "\n".join(rows) + "\n")
+    job = job_of(tiny_model, data)
+    features = SampledFeatures(job.features["train"], sampled_windows(job))
+    vectors = head_vectors(job, features, ALONE, SILENT)
+
+    start_head(job, ALONE, Listener())
+
+    _, last = last_layer(job.loaded.network)
+    weight = last.weight.detach().numpy()
+    balanced = fit_labels(vectors, features.labels, n_labels=7, is_balanced=True).function
+    np.testing.assert_allclose(weight, balanced.weight, atol=1e-4)
 
 
 def test_a_label_without_rows_is_unlikely_and_can_be_learned() -> None:

@@ -25,6 +25,7 @@ from bertctl.training.auto_settings import (
     epochs,
     layer_decay,
     learning_rate,
+    lora_learning_rate,
     resolve_auto,
 )
 from bertctl.training.job import prepare
@@ -98,6 +99,19 @@ def test_fewer_rows_have_more_epochs_but_never_fewer_steps() -> None:
     assert passes[-1] == 3
     steps = [size * n_epochs for size, n_epochs in zip(sizes, passes, strict=True)]
     assert steps == sorted(steps)
+
+
+def test_more_labels_have_at_least_as_high_a_learning_rate() -> None:
+    rates = [learning_rate(traits(width=384, n_layers=6, n_labels=n)) for n in (1, 2, 5, 50, 200)]
+
+    assert rates == [1e-4, 1e-4, 1e-4, 2e-4, 3e-4]
+
+
+def test_the_learning_rate_of_lora_does_not_follow_from_the_labels() -> None:
+    few = lora_learning_rate(traits(width=384, n_layers=6, n_labels=2))
+    many = lora_learning_rate(traits(width=384, n_layers=6, n_labels=200))
+
+    assert few == many
 
 
 def test_more_labels_have_at_least_as_many_epochs() -> None:
