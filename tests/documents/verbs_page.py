@@ -26,7 +26,7 @@ EXIT_CODES = {
     ),
     ExitCode.DEVICE: "A device is missing, or memory ran out.",
     ExitCode.DIVERGED: (
-        "Training diverged. With `--strict` also: it predicts one label for everything."
+        "Training diverged. With `--strict` also: the model predicts one label for everything."
     ),
     ExitCode.GATE_NOT_MET: "`gate`: a check fails.",
     ExitCode.GATE_INCONCLUSIVE: "`gate`: no check fails, but one is inconclusive.",

@@ -287,7 +287,7 @@ def grow(
     words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Add words of a corpus to a model's vocabulary: those that break into most tokens.
+    """Add words of a corpus to a model's vocabulary: those that save most tokens.
 
     New words become WordPiece tokens, those first that save most tokens. Each starts as the mean of
     its former tokens. Texts without new words keep their hidden states, bit for bit.
