@@ -282,6 +282,24 @@ def reads_padding(config: Mapping[str, Any]) -> str:
     return _READS_PADDING.get(family, "")
 
 
+def shortest_input(config: Mapping[str, Any]) -> int:
+    """Returns how many tokens an encoder needs at least.
+
+    Funnel halves a text from block to block, and the relative positions of its last block have at
+    least two places: with 3 blocks it fails below 5 tokens.
+
+    Example:
+        >>> shortest_input({"model_type": "bert"})
+        1
+        >>> shortest_input({"model_type": "funnel", "block_sizes": [4, 4, 4]})
+        5
+    """
+    if family_of(config) != "funnel":
+        return 1
+    n_blocks = len(config.get("block_sizes") or (4, 4, 4))
+    return (1 << (n_blocks - 1)) + 1
+
+
 def slow_step(config: Mapping[str, Any]) -> str:
     """Returns why a training step takes long for the model's shape.
 

@@ -18,6 +18,7 @@ from bertctl.modeling.families import (
     family_of,
     model_positions,
     reads_padding,
+    shortest_input,
 )
 from bertctl.modeling.model import Model
 from bertctl.modeling.output_names import output_names
@@ -177,7 +178,12 @@ def load_model(
             network=network,
             tokenizer=_backend(saved_tokenizer, source, auto_class),
             saved_tokenizer=saved_tokenizer,
-            padding=Padding(pad_id, left=pad_left, unwanted=bool(reads_padding(source.config))),
+            padding=Padding(
+                pad_id,
+                left=pad_left,
+                unwanted=bool(reads_padding(source.config)),
+                shortest=shortest_input(source.config),
+            ),
             has_segments=has_segments,
             cls_id=saved_tokenizer.cls_token_id,
             new_weights=new_weights,

@@ -29,6 +29,7 @@ class Padding:
         unwanted: whether it changes the model's answers, so that only windows of one length share a
             batch.
         multiple: of tokens, that the longest window is filled up to as well.
+        shortest: tokens that the model needs at least; shorter batches are filled up to it.
     """
 
     id: int
@@ -36,13 +37,15 @@ class Padding:
     width: int | None = None
     unwanted: bool = False
     multiple: int = 1
+    shortest: int = 1
 
     def mask(self, lengths: Ints) -> Bools:
         """Returns (B, T) booleans: which positions of a batch are no padding.
 
         The windows have these lengths (B,).
         """
-        width = self.width or -(-int(lengths.max()) // self.multiple) * self.multiple
+        longest = max(int(lengths.max()), self.shortest)
+        width = self.width or -(-longest // self.multiple) * self.multiple
         columns = np.arange(width)
         if self.left:
             return columns >= (width - lengths)[:, None]

@@ -261,6 +261,22 @@ def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_m
     assert_trained_and_asked(recipe, tmp_path)
 
 
+def test_texts_of_few_tokens_and_empty_ones_are_trained_on_and_predicted(
+    source: ModelSource, readable: Path, tmp_path: Path
+) -> None:
+    texts = ["", " ", "a", "bad", "a film"]
+    recipe = recipe_for(readable, "text-classification", tmp_path)
+    refused = [{"text": text, "label": "no"} for text in texts]
+    praised = [{"text": text, "label": "yes"} for text in texts]
+    lines = [json.dumps(row) + "\n" for row in refused + praised]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+
+    folder = run(prepare(recipe), RunFolder.create(tmp_path / "run")).folder
+
+    predictions = folder.predictions("validation").read_text(encoding="utf-8").splitlines()
+    assert len(predictions) == 2 * len(texts)
+
+
 def recipe_for(model: Path, task: str, folder: Path) -> Recipe:
     """One step on the contract's rows, which are scored too."""
     data = folder / "rows.jsonl"
