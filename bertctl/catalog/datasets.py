@@ -55,8 +55,7 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         hinted(f"unknown data set '{name}'", _plain(name), known),
         remedy=f"Names: {', '.join(known)}. Files of your own: "
         f"`{command('finetune text-classification', train_file='FILE')}`, or a datasets.yaml "
-        f"beside the "
-        "recipe.",
+        "beside the recipe.",
     )
 
 

@@ -140,7 +140,6 @@ def _client(problem: str) -> Iterator[Any]:
             reason = type(error).__name__
         raise UnavailableError(
             f"{problem}: MLflow at {shown_address} says: {reason}",
-            remedy="MLFLOW_TRACKING_URI says where it is; the same command with "
-            "`resume=True` registers "
-            "a finished run.",
+            remedy="MLFLOW_TRACKING_URI says where it is; the same command with `resume=True` "
+            "registers a finished run.",
         ) from error

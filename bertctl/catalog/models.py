@@ -195,8 +195,7 @@ def _refuse(name: str) -> Path:
         raise UnavailableError(
             f"the model folder {name} does not exist",
             remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run "
-            "folder, a hub id "
-            f"(org/name), or a name from `{command('recipes ls', models=True)}`.",
+            f"folder, a hub id (org/name), or a name from `{command('recipes ls', models=True)}`.",
             file=name,
         )
     remedy = (

@@ -36,9 +36,12 @@ _NO_LABEL = ("", "-", "-1")
 def _settings(
     columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0
 ) -> DataSection:
-    """Returns a catalog row's columns as a reader is told them.
+    """Returns a catalog row's columns as the settings of a reader.
 
-    The built-in sets count choices from 0.
+    Args:
+        columns: Of the catalog row.
+        header: Whether the file has a header; None if the reader finds out.
+        first_choice: Number of the first choice: 0 in the built-in sets, None if it is not known.
     """
     return DataSection(
         text_column=columns.text,
@@ -51,13 +54,13 @@ def _settings(
 
 
 def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
-    """Returns the rows of a file as a person's own files are read."""
-    if path.suffix in (".csv", ".tsv"):
-        header = split.header
-    else:
-        header = None
+    """Returns the rows of a split's file, read by the reader of its task, as a user's files are."""
+    is_delimited = path.suffix in (".csv", ".tsv")
+    is_built_in = row.home is None  # else it is from a `datasets.yaml`
     settings = _settings(
-        row.columns_in_file(split), header, first_choice=0 if row.home is None else None
+        row.columns_in_file(split),
+        header=split.header if is_delimited else None,
+        first_choice=0 if is_built_in else None,
     )
     reader = READERS[row.task]
     reader_options = Told(listener=listener, labels=LabelRules(names=row.labels))
@@ -79,6 +82,7 @@ def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | No
 
 
 def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
+    """Returns where the file of a split may be below a data folder, the likeliest path first."""
     folders = [*(folder / name for name in row.folders), folder]
     candidates = [parent / name for parent in folders for name in split.files]
     if row.hub:
@@ -138,9 +142,8 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
             f"`data.data_dir=DIR` (or BERTCTL_DATA=DIR) with the files: "
             f"{', '.join(row.official_files)}",
             "a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME",
-            "other rows: files of your own with `data.train_file=`, or the data set `demo`, "
-            "which needs "
-            "nothing",
+            "other rows: files of your own with `data.train_file=`, or the data set `demo`, which "
+            "needs nothing",
         ],
     )
     return _read_parquet(
@@ -153,6 +156,7 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
 
 
 def _files_wanted(row: DatasetRow) -> str:
+    """Returns the remedy for a missing file: which files `data.data_dir` must have."""
     if row.hub:
         hub_note = " Without `data.data_dir=` and BERTCTL_DATA the hub is asked."
     else:
@@ -164,47 +168,63 @@ def _files_wanted(row: DatasetRow) -> str:
 
 
 def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
+    """Returns the rows of an official TSV file of GLUE, as the hub's conversion read it.
+
+    Rows that lack a field that is read are left out.
+
+    Raises:
+        DataError: A column is missing, or a file without a header has a row that lacks a field.
+    """
     # Python's universal line ends, with which the hub's conversion read them.
     lines = read_text(path, None, listener).replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    at = _positions(split, row.columns_in_file(split), lines[0], path)
-    first = 0 if split.header is False else 1
-    width = 1 + max(at.values())
-    columns: dict[str, list[str]] = {name: [] for name in at}
-    targets = [(columns[name], i) for name, i in at.items()]
-    numbers: list[int] = []
-    short = 0
-    for number, line in enumerate(lines[first:], start=first + 1):
+    positions = _positions(split, row.columns_in_file(split), lines[0], path)
+    n_header_lines = 0 if split.header is False else 1
+    width = 1 + max(positions.values())
+    columns: dict[str, list[str]] = {name: [] for name in positions}
+    line_numbers: list[int] = []
+    n_short = 0
+    for number, line in enumerate(lines[n_header_lines:], start=n_header_lines + 1):
         fields = line.split("\t")
         if len(fields) >= width:
-            numbers.append(number)
-            for column, i in targets:
-                column.append(fields[i])
+            line_numbers.append(number)
+            for name, position in positions.items():
+                columns[name].append(fields[position])
         elif line:
-            short += 1
+            n_short += 1
             if split.header is False:
                 message = (
                     f"{path}:{number}: {len(fields)} tab-separated fields where {width} are "
                     f"needed: {line[:80]!r}"
                 )
                 raise DataError(message, remedy=f"Is this the official file of '{row.name}'?")
-    if short:
-        left_out = count(short, "row")
+    if n_short:
         listener.warn(
-            f"{path}: {left_out} without all fields left out, as the hub's conversion does"
+            f"{path}: {count(n_short, 'row')} without all fields left out, as the hub's conversion "
+            "does"
         )
     return _canonical(
         row,
         split,
         columns,
         source=str(path),
-        lines=numbers,
+        lines=line_numbers,
         listener=listener,
     )
 
 
 def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -> dict[str, int]:
-    """Returns canonical name -> position in the official file."""
-    columns_in_file = _wanted(columns)
+    """Returns canonical name -> position in the official file: `{"text": 3, "label": 1}`.
+
+    Args:
+        split: Whether its file has a header. Without one, the catalog names columns by position.
+        columns: Their names or positions in the catalog.
+        first_line: Of the file.
+        path: The file, for messages.
+
+    Raises:
+        DataError: The header lacks a column.
+    """
+    columns_in_file = _names_in_file(columns)
     if split.header is False:
         return {name: int(column) for name, column in columns_in_file.items()}
     names = first_line.split("\t")
@@ -215,7 +235,8 @@ def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -
     return {name: names.index(column) for name, column in columns_in_file.items()}
 
 
-def _wanted(columns: Columns) -> dict[str, str]:
+def _names_in_file(columns: Columns) -> dict[str, str]:
+    """Returns canonical name -> name in the file, of the columns that the data set has."""
     columns_by_role = {"text": columns.text, "pair": columns.pair, "label": columns.label}
     return {name: column for name, column in columns_by_role.items() if column is not None}
 
@@ -223,16 +244,23 @@ def _wanted(columns: Columns) -> dict[str, str]:
 def _read_parquet(
     row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener
 ) -> Rows:
-    """Returns the rows of the hub's file, read by the library `datasets`.
+    """Returns the rows of the hub's file, read by the library `datasets`, which knows label names.
 
-    Its features carry the label names.
+    Args:
+        row: The data set.
+        split: Of it.
+        path: The file.
+        source: What messages call it: repository, file and revision.
+        listener: Told of rows that are left out.
+
+    Raises:
+        DataError: The file can't be read, lacks a column, or has other labels than the catalog.
     """
     import datasets
 
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(
-        prefix="bertctl-"
-    ) as scratch:  # nothing is left, and nothing stale is read
+    # A cache of its own: nothing is left behind, and nothing of an earlier release is read.
+    with tempfile.TemporaryDirectory(prefix="bertctl-") as scratch:
         try:
             data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
         except Exception as error:
@@ -254,7 +282,7 @@ def _read_parquet(
         )
         [reading] = READERS[row.task].table_readings([table], options)
         return reading.rows
-    columns_in_file = _wanted(hub_columns)
+    columns_in_file = _names_in_file(hub_columns)
     for column in columns_in_file.values():
         if column not in data.column_names:
             raise DataError(
@@ -275,24 +303,31 @@ def _read_parquet(
         row,
         split,
         columns,
-        source,
-        [],
-        listener,
+        source=source,
+        lines=[],
+        listener=listener,
     )
 
 
 def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) -> list[Any]:
-    """Returns a column of the hub's, its class numbers (or lists of them) as names."""
+    """Returns a column of the hub's, its class numbers (or lists of them) as names.
+
+    Args:
+        data: A `datasets.Dataset`.
+        column: Its name there.
+        row: The data set. It may name the classes of lists whose features have no names.
+        label_column: Name of the column with labels.
+    """
     values: list[Any] = data.data.column(column).to_pylist()
     feature = data.features[column]
     names = getattr(feature, "names", None)
-    if names is not None:
+    if names is not None:  # -1 is a label that is not published
         return [None if value is None or value < 0 else names[value] for value in values]
-    inner = getattr(getattr(feature, "feature", None), "names", None)
-    if inner is None and row.hub is not None and row.hub.labels and column == label_column:
-        inner = row.hub.labels
-    if inner is not None:
-        return [[inner[number] for number in numbers] for numbers in values]
+    item_names = getattr(getattr(feature, "feature", None), "names", None)
+    if item_names is None and row.hub is not None and row.hub.labels and column == label_column:
+        item_names = row.hub.labels
+    if item_names is not None:
+        return [[item_names[number] for number in numbers] for numbers in values]
     return values
 
 
@@ -304,11 +339,22 @@ def _canonical(
     lines: Sequence[int],
     listener: Listener,
 ) -> Rows:
-    """Returns the labelled rows with labels as names or scores, numbered from 0.
+    """Returns the rows with labels as names or scores, numbered from 0.
 
-    Rows without a label are left out.
+    Rows without a label or a text are left out.
+
+    Args:
+        row: The data set.
+        split: Of it.
+        columns: Canonical name -> cells as the file has them.
+        source: The file, for messages.
+        lines: Number of the line of each row, or nothing.
+        listener: Told of rows that are left out, and of blank texts.
+
+    Raises:
+        DataError: A label that the data set does not have, or no rows at all.
     """
-    every = Rows(
+    rows = Rows(
         split.name,
         columns=columns,
         ids=[str(i) for i in range(len(columns["text"]))],
@@ -316,56 +362,56 @@ def _canonical(
         lines=lines,
     )
     if "label" in columns:
-        names = _names(row.labels)
+        names = _label_names(row.labels)
         labels = [
             names.get(value, _STRANGE) if row.labels else _score(value)
             for value in columns["label"]
         ]
-        every = replace(every, columns={**columns, "label": labels})
+        rows = replace(rows, columns={**columns, "label": labels})
         if _STRANGE in labels:
             index = labels.index(_STRANGE)
             message = (
-                f"{every.where(index)}: '{columns['label'][index]}' is not a label of '{row.name}'"
+                f"{rows.where(index)}: '{columns['label'][index]}' is not a label of '{row.name}'"
             )
             raise DataError(message, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
     complete = [
-        i
-        for i, values in enumerate(zip(*every.columns.values(), strict=True))
-        if None not in values
+        i for i, cells in enumerate(zip(*rows.columns.values(), strict=True)) if None not in cells
     ]
     if not complete:
         raise DataError(
             f"{source} has no rows", remedy=f"Is this the official file of '{row.name}'?"
         )
-    if len(complete) < len(every):
+    if len(complete) < len(rows):
         listener.warn(
-            f"{source}: {len(every) - len(complete)} rows without a label or a text are left out"
+            f"{source}: {len(rows) - len(complete)} rows without a label or a text are left out"
         )
-        every = replace(
-            every.select(complete), ids=[str(i) for i in range(len(complete))], numbers=()
+        rows = replace(
+            rows.select(complete), ids=[str(i) for i in range(len(complete))], numbers=()
         )
-    say_blank(sum(not text.strip() for text in every.columns["text"]), len(every), source, listener)
-    return every
+    n_blank = sum(not text.strip() for text in rows.columns["text"])
+    say_blank(n_blank, len(rows), source, listener)
+    return rows
 
 
 _STRANGE = object()
+"""Stands for a label that the data set does not have."""
 
 
-def _names(labels: Sequence[str]) -> dict[Any, Any]:
-    """Returns the names of written labels; None for no label.
+def _label_names(labels: Sequence[str]) -> dict[Any, Any]:
+    """Returns label as files write it -> its name, None for no label.
 
-    Others are none of this set: `_STRANGE`.
+    Labels `neg`, `pos`: `{"pos": "pos", "1": "pos", 1: "pos", "-1": None, ...}`.
     """
-    known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
+    names: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
     for index, name in enumerate(labels):
-        known.update({name: name, str(index): name, index: name})
-    return known
+        names.update({name: name, str(index): name, index: name})
+    return names
 
 
 def _score(value: Any) -> Any:
-    """Returns the shortest decimal number with the same single-precision value.
+    """Returns a score rounded to single precision, as the hub has it: `"3.8000001"` -> 3.8.
 
-    That value is what the hub holds.
+    It is None for no label, and `_STRANGE` for something that is no number.
     """
     import numpy as np
 

@@ -60,15 +60,28 @@ def choices_in(cell: Any) -> Choices:
 
 
 def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
-    """Returns the choices of an object: lists of texts and their keys, or a text for each key."""
-    texts = next((value[name] for name in _TEXT if isinstance(value.get(name), list | tuple)), None)
+    """Returns the choices of an object.
+
+    It has lists (`{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`), or a text for each key
+    (`{"A": "Oslo", "B": "Bergen"}`).
+
+    Args:
+        value: The object.
+        cell: It as the file has it, for messages.
+
+    Raises:
+        UnreadableChoicesError: It is neither.
+    """
+    lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
+    texts = next((lists[name] for name in _TEXT if name in lists), None)
     if texts is not None:
-        keys = next((value[name] for name in _KEY if isinstance(value.get(name), list | tuple)), ())
+        keys = next((lists[name] for name in _KEY if name in lists), ())
         if keys and len(keys) != len(texts):
             raise UnreadableChoicesError(
                 f"holds {len(texts)} texts and {len(keys)} labels of choices: {cell!r:.80}"
             )
         return Choices(_texts(texts), tuple(str(key) for key in keys))
+    # Parquet has all keys in all rows, and null for the choices that a row lacks.
     filled = {str(key): text for key, text in value.items() if text is not None}
     if not filled or not all(len(key) == 1 or key.isdecimal() for key in filled):
         raise UnreadableChoicesError(f"holds {cell!r:.80} where a list of choices is needed")
@@ -76,7 +89,15 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
 
 
 def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
-    """Returns the choices of a list of objects."""
+    """Returns the choices of a list of objects: `[{"label": "A", "text": "Oslo"}, ...]`.
+
+    Args:
+        value: The list.
+        cell: It as the file has it, for messages.
+
+    Raises:
+        UnreadableChoicesError: The objects have no text.
+    """
     text_name = next((name for name in _TEXT if all(name in choice for choice in value)), None)
     if text_name is None:
         raise UnreadableChoicesError(f"holds {cell!r:.80}, objects without a 'text'")
@@ -89,6 +110,11 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
 
 
 def _texts(values: Sequence[Any]) -> list[str]:
+    """Returns choices as texts; numbers are choices, too.
+
+    Raises:
+        UnreadableChoicesError: One is something else.
+    """
     for number, choice in enumerate(values):
         if not isinstance(choice, str | int | float) or isinstance(choice, bool):
             raise UnreadableChoicesError(
@@ -98,21 +124,20 @@ def _texts(values: Sequence[Any]) -> list[str]:
 
 
 def flattened(table: Table) -> Table:
-    """Returns a table of multiple choice with a question per row.
-
-    The choices are in a column of their own.
+    """Returns a table of multiple choice with a question per row, and its choices in one column.
 
     ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several
     questions per article; SciQ's and SWAG's own have the right answer in one column and the
-    distractors in others; DREAM's have dialogues.
+    distractors in others; DREAM's have dialogues. Other tables stay as they are.
 
     Raises:
         DataError: An article of RACE with lists of unlike lengths, with its line.
     """
-    question = table.columns.get("question", ())
-    if len(question) and all(
-        isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in question
-    ):
+    questions = table.columns.get("question", ())
+    have_stems = len(questions) > 0 and all(
+        isinstance(cell, Mapping) and {"stem", "choices"} <= cell.keys() for cell in questions
+    )
+    if have_stems:
         return _with_stems(table)
     race = ("article", "questions", "options", "answers")
     if all(name in table.columns for name in race):
@@ -137,9 +162,10 @@ def _with_dialogues(table: Table) -> Table:
 
 
 def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
-    """Returns the questions of DREAM's JSON; None of another.
+    """Returns the questions of DREAM's JSON as rows; None for another document.
 
-    It is `[[turns, [{question, choice, answer}], id], ...]`.
+    `[[turns, [{question, choice, answer}], id], ...]` -> `[{"dialogue_id": id, "dialogue": turns,
+    "question": ..., "choice": ..., "answer": ...}, ...]`.
     """
     if not isinstance(document, list) or not document or not all(map(_is_dialogue, document)):
         return None
@@ -151,51 +177,53 @@ def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
 
 
 def _is_dialogue(entry: Any) -> bool:
+    """Returns whether a value is a dialogue of DREAM: `[turns, [{question, choice, ...}], id]`."""
     if not isinstance(entry, list) or len(entry) != 3:
         return False
     turns, questions, _ = entry
-    is_asked = isinstance(questions, list) and all(
+    have_choices = isinstance(questions, list) and all(
         isinstance(question, dict) and "choice" in question for question in questions
     )
-    return isinstance(turns, list) and is_asked
+    return isinstance(turns, list) and have_choices
 
 
 def _with_distractors(table: Table) -> Table:
-    """Returns a right answer and its distractors as choices in alphabetical order.
+    """Returns a right answer and its distractors as choices, with the answer's letter as label.
 
-    That order tells nothing.
-
-    The label is the letter of the right one. Blank distractors are none, and those that are the
-    right answer are left out.
+    Correct `Oslo`, distractors `Rome` and `Bergen` -> choices `["Bergen", "Oslo", "Rome"]`, label
+    `B`. They are in alphabetical order, from which a model can't learn which one is right. Blank
+    distractors and those that equal the answer are left out. Other tables stay as they are.
     """
-    wrong = sorted(name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold()))
+    folded_names = {name.strip().casefold() for name in table.columns}
+    distractors = sorted(
+        name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold())
+    )
     right = next(
         (name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None
     )
-    if (
-        not wrong
-        or right is None
-        or _LABELLED & {name.strip().casefold() for name in table.columns}
-    ):
+    if not distractors or right is None or _LABELLED & folded_names:
         return table
 
     choices: list[dict[str, list[str]] | None] = []
     labels: list[str | None] = []
     for index, answer in enumerate(table.columns[right]):
-        texts = [table.columns[name][index] for name in wrong]
+        texts = [table.columns[name][index] for name in distractors]
         if not isinstance(answer, str) or not answer.strip():
             choices.append({"text": [str(text) for text in texts], "label": []})
             labels.append(None)
             continue
-        others = {str(text) for text in texts if text is not None and str(text).strip()}
-        ordered = sorted({answer, *others})
+        wrong_texts = {str(text) for text in texts if text is not None and str(text).strip()}
+        ordered = sorted({answer, *wrong_texts})
         choices.append({"text": ordered, "label": list(_LETTERS[: len(ordered)])})
         labels.append(_LETTERS[ordered.index(answer)])
-    rest = {name: values for name, values in table.columns.items() if name not in (right, *wrong)}
-    return replace(table, columns={**rest, "choices": choices, "label": labels})
+    unchanged = {
+        name: values for name, values in table.columns.items() if name not in (right, *distractors)
+    }
+    return replace(table, columns={**unchanged, "choices": choices, "label": labels})
 
 
 def _rows(table: Table) -> list[dict[str, Any]]:
+    """Returns the rows of a table, each as column -> cell."""
     return [
         dict(zip(table.columns, values, strict=True))
         for values in zip(*table.columns.values(), strict=True)
@@ -203,15 +231,26 @@ def _rows(table: Table) -> list[dict[str, Any]]:
 
 
 def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> Table:
-    """Returns a table of these rows, each of which is at a place of another table."""
+    """Returns a table of new rows, with the source and the lines of the table they are made of.
+
+    Args:
+        table: The original.
+        rows: The new rows.
+        positions: Of each of them, the row of `table` that it is made of.
+    """
     lines = [table.lines[position] if table.lines else position + 1 for position in positions]
-    like = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
+    new_table = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
     if not table.lines:
-        like = Table(like.columns, table.source, first=table.first)
-    return like
+        return Table(new_table.columns, table.source, first=table.first)
+    return new_table
 
 
 def _with_stems(table: Table) -> Table:
+    """Returns ARC's rows with the parts of their question as columns of their own.
+
+    `{"question": {"stem": "Which?", "choices": [...]}}` -> `{"question": "Which?", "choices":
+    [...]}`.
+    """
     rows = []
     for row in _rows(table):
         question = dict(row.pop("question"))
@@ -221,15 +260,20 @@ def _with_stems(table: Table) -> Table:
 
 
 def _with_articles(table: Table) -> Table:
+    """Returns RACE's articles, which have a list of questions each, as a row per question.
+
+    Raises:
+        DataError: An article has more or fewer questions than options or answers.
+    """
     rows: list[dict[str, Any]] = []
     positions: list[int] = []
     for position, row in enumerate(_rows(table)):
         lists = [row["questions"], row["options"], row["answers"]]
-        alike = (
+        have_same_length = (
             all(isinstance(values, list | tuple) for values in lists)
             and len({len(values) for values in lists}) == 1
         )
-        if not alike:
+        if not have_same_length:
             raise DataError(
                 f"{table.where(position)}: questions, options and answers are not lists of one "
                 "length",

@@ -93,9 +93,8 @@ _NUMBERED = re.compile(
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
     "Call them choice1, choice2, ...; or, in training, name them: `data.text_column=NAME` for the "
-    "context, `data.label_column=NAME`, "
-    "`data.choice_columns='[NAME, NAME, ...]'` (one column with lists, or one for each "
-    "choice)."
+    "context, `data.label_column=NAME`, `data.choice_columns='[NAME, NAME, ...]'` (one column with "
+    "lists, or one for each choice)."
 )
 
 
@@ -133,25 +132,20 @@ class ChoiceColumns(FileColumns):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Numbers in the names of the choices' columns, else nothing.
+        """Numbers in the names of the choices' columns: `("1", "2")` for `choice1`, `choice2`.
 
-        They go on by one from 0 or 1.
+        Nothing if they are not consecutive from 0 or 1, or if the choices are in one column.
         """
         matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
-        numbers = [match[2] for match in matches if match is not None and match[2].isdecimal()]
-        first = int(numbers[0]) if numbers else -1
-        counted = [str(first + place) for place in range(len(self.choices))]
-        is_counted = first in (0, 1) and [str(int(number)) for number in numbers] == counted
-        if is_counted and len(counted) > 1:
-            return tuple(counted)
+        numbers = [int(match[2]) for match in matches if match and match[2].isdecimal()]
+        n_choices = len(self.choices)
+        if n_choices > 1 and numbers in (list(range(n_choices)), list(range(1, n_choices + 1))):
+            return tuple(str(number) for number in numbers)
         return ()
 
     @property
     def first_choice(self) -> Literal[0, 1] | None:
-        """The number of the first choice in the labels of a whole file.
-
-        None where they don't say it.
-        """
+        """The number of the first choice, as the labels of a whole file show it; else None."""
         if self.reading is None or self.reading.is_open or not self.is_whole:
             return None
         if self.reading.kind == "number":
@@ -201,31 +195,36 @@ class ChoiceReader(Reader):
         label = columns.label
         if label is None or not options.keep_labels:
             return columns
-        first = options.settings.first_choice
-        if _is_own(table) or (first is None and _counts_from_zero(table, columns)):
-            first = 0
-        columns = replace(columns, first=first)
+        first_choice = options.settings.first_choice
+        is_unknown = first_choice is None
+        if _is_own(table) or (is_unknown and _counts_from_zero(table, columns)):
+            first_choice = 0
+        columns = replace(columns, first=first_choice)
         readable = _readable_choices(table, columns)
         reading = _reading_of(table, label, readable, columns.first)
-        others: dict[str, LabelReading] = {}
+        # Further columns are compared with the label if nearly all of their values mean a choice.
+        further_readings: dict[str, LabelReading] = {}
         for name in _further_labels(table, columns):
-            other = _reading_of(table, name, readable, columns.first)
-            if not other.is_open and nearly_all(other.fitting, len(readable)):
-                others[name] = other
+            further_reading = _reading_of(table, name, readable, columns.first)
+            fits = nearly_all(further_reading.fitting, len(readable))
+            if fits and not further_reading.is_open:
+                further_readings[name] = further_reading
         return replace(
             columns,
             reading=reading,
-            others=others,
+            others=further_readings,
             is_whole=options.whole,
         )
 
     def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:
-        """Returns the settings with the number of the first choice.
+        """Returns the settings with the number of the first choice, if one of the files shows it.
 
-        It is known where one of a recipe's files shows it.
+        A file of few rows may have no label 0 though its labels count from 0, so all files of a
+        recipe are looked at.
 
-        A file of few rows may have no label 0 though its labels count from 0: the other files of
-        the recipe decide.
+        Args:
+            settings: How the files are read. A number of the first choice in them stays.
+            files: All files of the recipe.
         """
         if settings.first_choice is not None:
             return settings
@@ -234,22 +233,22 @@ class ChoiceReader(Reader):
             # The error comes again when the file is read for good.
             with suppress(DataError, UsageError, UnavailableError):
                 kind = input_kind(path, options)
-                for table in map(
-                    flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)
-                ):
+                if kind == "lines":  # a table that is called .txt
+                    kind = "tsv"
+                for table in map(flattened, read_tables(path, kind, options)):
                     columns = self.columns_of(table, options.fitting(table))
-                    if columns.reading:
-                        first_number = columns.reading.seen_first
-                    else:
-                        first_number = None
-                    if first_number == 0 or (first_number == 1 and columns.numbers[:1] == ("1",)):
+                    if columns.reading is None:
+                        continue
+                    first_number = columns.reading.seen_first
+                    columns_from_one = columns.numbers[:1] == ("1",)
+                    if first_number == 0 or (first_number == 1 and columns_from_one):
                         return settings.model_copy(update={"first_choice": first_number})
         return settings
 
     def further_columns(
         self, columns: ChoiceColumns, table: Table, options: ReadOptions
     ) -> ChoiceColumns:
-        """Returns the columns, with those that go on numbering the choices."""
+        """Returns the columns, with choices that only a later chunk has (`choice5` after four)."""
         if options.settings.choice_columns:
             return columns
         return _with_further_choices(columns, table)
@@ -263,23 +262,13 @@ class ChoiceReader(Reader):
             DataError: fewer than two choices, a label that points at none of them, something that
                 is no text, with file and line.
         """
-        # a chunk of JSONL may lack the last ones
-        if len(columns.choices) > 1:
-            optional = columns.choices
-        else:
-            optional = ()
-        columns.require(table, optional=optional)
+        # A chunk of JSONL lacks the columns of the last choices if all of its rows have fewer.
+        has_column_per_choice = len(columns.choices) > 1
+        columns.require(table, optional=columns.choices if has_column_per_choice else ())
         contexts = texts_of(table, columns.context)
         choices = _choices_of(table, columns)
         endings = [row.texts for row in choices]
-        for index, row in enumerate(endings):
-            if len(row) < 2:
-                message = (
-                    f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least "
-                    "2 are needed"
-                )
-                remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
-                raise DataError(f"{table.where(index)}: {message}", remedy=remedy)
+        _require_two_choices(table, columns, endings)
         _compare_counts(table, endings)
         canonical: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
@@ -332,11 +321,14 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
         settings_columns = ["context"]
+    # The roles are only keys here: context, beginning and each choice, by number.
     columns_by_role = {f"{number}": name for number, name in enumerate(settings_columns)}
     columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
     used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings)
+
+    # What is not named is guessed, each from the columns that are free still.
     free = {folded(name): name for name in table.columns if name not in used}
     choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
@@ -365,22 +357,34 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
 def _labels_of(
     table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions
 ) -> list[int]:
-    """Returns the numbers of the right choices, counted from 0."""
+    """Returns the numbers of the right choices, counted from 0, and reports how labels count.
+
+    Args:
+        table: The file, or a chunk of it.
+        columns: With how the labels of the whole file are read, where they were seen.
+        choices: Of each row.
+        options: Whether the table is the whole file, and what the recipe or run says of it.
+
+    Raises:
+        DataError: A label that means no choice.
+        WholeFileError: Labels that could count from 0 or from 1.
+    """
     name = str(columns.label)
     reading = columns.reading or find_reading(table.columns[name], choices, columns.first)
-    are_columns = len(columns.choices) > 1
     numbers = numbers_of_choices(
         table,
         name,
         choices,
         reading,
-        keys_are_columns=are_columns,
+        keys_are_columns=len(columns.choices) > 1,
         is_whole=options.whole,
     )
-    if reading.kind == "key" and columns.numbers[:1] == ("1",):
+    columns_from_one = columns.numbers[:1] == ("1",)
+    if reading.kind == "key" and columns_from_one:
         options.listener.say(
             f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do"
         )
+    # The recipe or the run says where they begin to count; the labels of this file do not.
     is_from_elsewhere = (
         options.settings.first_choice is not None
         and reading.kind == "number"
@@ -388,11 +392,10 @@ def _labels_of(
     )
     if is_from_elsewhere and not _is_own(table):
         is_other_file = bool(options.hints)
-        if is_other_file and reading.first == 0 and columns.numbers[:1] == ("1",):
+        if is_other_file and reading.first == 0 and columns_from_one:
             raise WholeFileError(
                 f"{table.source}: the labels in '{name}' would count from 0, as those the run was "
-                "trained on, and the "
-                "columns of the choices count from 1; no label is 0",
+                "trained on, and the columns of the choices count from 1; no label is 0",
                 remedy="Write letters: A is the first choice.",
             )
         options.listener.say(
@@ -404,10 +407,16 @@ def _labels_of(
 def _reading_of(
     table: Table, name: str, choices: Mapping[int, Choices], first: int | None
 ) -> LabelReading:
-    """Returns how a column of labels is read, by the rows that have choices."""
-    return find_reading(
-        [table.columns[name][index] for index in choices], list(choices.values()), first
-    )
+    """Returns how a column of labels is read, by the rows that have choices.
+
+    Args:
+        table: The file.
+        name: The column.
+        choices: Number of a row -> its choices.
+        first: The number of the first choice, where it is known.
+    """
+    labels = [table.columns[name][index] for index in choices]
+    return find_reading(labels, list(choices.values()), first)
 
 
 def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
@@ -417,8 +426,26 @@ def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
     return [name for name in free if folded(name) in known]
 
 
+def _require_two_choices(
+    table: Table, columns: ChoiceColumns, endings: Sequence[Sequence[str]]
+) -> None:
+    """Refuses a row with fewer than two choices.
+
+    Raises:
+        DataError: With file and line.
+    """
+    for index, row in enumerate(endings):
+        if len(row) < 2:
+            message = (
+                f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least "
+                "2 are needed"
+            )
+            remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
+            raise DataError(f"{table.where(index)}: {message}", remedy=remedy)
+
+
 def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
-    """Refuses rows that have another number of choices than the file says beside them.
+    """Refuses rows with more or fewer choices than a column such as `num_choices` says.
 
     Raises:
         DataError: With file and line.
@@ -428,7 +455,8 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
             continue
         for index, (value, row) in enumerate(zip(table.columns[name], endings, strict=True)):
             number = as_number(value)
-            if number == number and number != len(row):
+            is_number = number == number  # NaN for a cell that is no number
+            if is_number and number != len(row):
                 message = (
                     f"{table.where(index)}: {count(len(row), 'choice')}, where '{name}' says "
                     f"{value}"
@@ -442,10 +470,7 @@ def _is_own(table: Table) -> bool:
 
 
 def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
-    """Returns whether a file has the columns of PIQA or COPA.
-
-    Their labels count from 0 though their columns don't.
-    """
+    """Returns whether a file is PIQA or COPA, whose labels count from 0, their columns from 1."""
     names = {folded(name) for name in columns.used}
     if {"goal", "sol1", "sol2"} <= names:
         return True
@@ -484,16 +509,26 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
 
 
 def _from_cells(cells: Sequence[str], columns: ChoiceColumns) -> Choices:
-    """Returns the choices in the cells of a row, without the blank ones at the end.
+    """Returns the choices in the cells of a row, without blank ones at the end.
 
-    Rows may have fewer choices than others.
+    `["Oslo", "Bergen", ""]` -> `["Oslo", "Bergen"]`, since rows may have fewer choices than others.
     """
-    last = max((place for place, cell in enumerate(cells) if cell.strip()), default=-1)
-    texts = list(cells[: last + 1])
-    return Choices(texts, columns.numbers[: len(texts)] if columns.first is None else ())
+    last_filled = max((i for i, cell in enumerate(cells) if cell.strip()), default=-1)
+    texts = list(cells[: last_filled + 1])
+    # The numbers of the columns may be meant by the labels unless it is said how these count.
+    if columns.first is None:
+        keys = columns.numbers[: len(texts)]
+    else:
+        keys = ()
+    return Choices(texts, keys)
 
 
 def _from_list(table: Table, name: str, index: int) -> Choices:
+    """Returns the choices in the cell of a column with lists.
+
+    Raises:
+        DataError: It has none, with file and line, and how lists are written.
+    """
     cell = table.columns[name][index]
     try:
         return choices_in(cell)
@@ -532,6 +567,15 @@ def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices
 
 
 def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the column with lists of choices, or the columns with a choice each.
+
+    Args:
+        table: The file.
+        free: Lowercase name -> name of the columns that are nothing else yet.
+
+    Raises:
+        UsageError: None fits, or several do.
+    """
     lists = [free[key] for key in _LISTS if key in free and _holds_lists(table.columns[free[key]])]
     numbered = [family for family in _families(free.values()) if len(family) > 1]
     candidates = [*((name,) for name in lists), *numbered]
@@ -553,25 +597,28 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _asks_yes_or_no(table: Table) -> bool:
+    """Returns whether all answers are true, false, yes or no, as in BoolQ."""
     cells = chain.from_iterable(table.columns.get(name, ()) for name in _YES_NO)
     answers = [str(cell).casefold() for cell in cells]
     return bool(answers) and set(answers) <= {"true", "false", "yes", "no"}
 
 
 def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Returns columns whose names differ by their number or letter alone, in order.
+    """Returns groups of columns whose names differ by their number or letter alone, in order.
 
-    Examples are `ending0` and `ending1`, or `A` and `B`.
+    `["ending1", "ending0", "A", "B", "id"]` -> `[("ending0", "ending1"), ("A", "B")]`.
     """
     families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(folded(name))
-        if match and (match[1] or not match[2].isdecimal()):
-            if match[2].isdecimal():
-                number = int(match[2])
-            else:
-                number = ord(match[2]) - ord("a")
-            families.setdefault((match[1], match[2].isdecimal()), []).append((number, name))
+        if match is None:
+            continue
+        stem = match[1]
+        is_numbered = match[2].isdecimal()
+        if not stem and is_numbered:  # a number alone names no choice
+            continue
+        number = int(match[2]) if is_numbered else ord(match[2]) - ord("a")
+        families.setdefault((stem, is_numbered), []).append((number, name))
     return [tuple(name for _, name in sorted(family)) for family in families.values()]
 
 
@@ -582,35 +629,38 @@ def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns
     """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
-    return replace(
-        columns, choices=next((f for f in families if columns.choices[0] in f), columns.choices)
-    )
+    choices = next((names for names in families if columns.choices[0] in names), columns.choices)
+    return replace(columns, choices=choices)
 
 
 def _holds_lists(values: Sequence[Any]) -> bool:
-    first = next((value for value in values if value is not None), None)
-    return isinstance(first, list | tuple | dict) or (
-        isinstance(first, str) and first.lstrip().startswith(("[", "{", "array("))
-    )
+    """Returns whether the first cell that is not None is a list or an object, or one as text."""
+    cell = next((value for value in values if value is not None), None)
+    if isinstance(cell, str):
+        return cell.lstrip().startswith(("[", "{", "array("))
+    return isinstance(cell, list | tuple | dict)
 
 
 def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:
-    """Returns the first of several label columns, where each can be read as a choice.
+    """Returns the first of several label columns that can all be read as choices; else None.
 
-    It is None where there are not several.
+    MedQA has the right answer's text and its letter. Whether they agree is checked when the rows
+    are read.
 
-    (MedQA has the right answer's text and its letter. Whether they agree is seen when the rows are
-    read.)
+    Args:
+        free: Lowercase name -> name of the columns that are nothing else yet.
+        table: The file.
+        choices: Its columns with choices.
     """
     names = [free[name] for name in _LABELS if name in free]
     if len(names) < 2 or "label" in free:
         return None
     columns = ChoiceColumns(
-        None,
-        "",
-        None,
-        choices,
-        None,
+        id=None,
+        context="",  # not known yet; only the choices are read here
+        beginning=None,
+        choices=choices,
+        label=None,
     )
     readable = _readable_choices(table, columns)
     for name in names:
@@ -623,9 +673,16 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
 def _guess_context(
     table: Table, free: Mapping[str, str], beginning: str | None
 ) -> tuple[str, str | None]:
-    """Returns the column of the context, and that of the text before every choice.
+    """Returns the column of the context, and that of the text before every choice, or None.
 
-    The latter is there if both have the names of a known pair.
+    Args:
+        table: The file, for messages.
+        free: Lowercase name -> name of the columns that are nothing else yet.
+        beginning: The column of the text before every choice, if it was named. Otherwise a known
+            pair is looked for, such as SWAG's `sent1` and `sent2`.
+
+    Raises:
+        UsageError: No column is known as the context, or several are.
     """
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
@@ -641,15 +698,17 @@ def _guess_context(
 
 
 def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
-    """Returns CODAH's columns.
+    """Returns the columns of a file without a header if it is CODAH's.
 
     They are a letter for the category, the prompt, four endings, and the label, if there is one.
+
+    Raises:
+        UsageError: It is another file.
     """
     names = list(table.columns)
-    if (
-        len(names) not in (6, 7)
-        or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES
-    ):
+    first_cells = {str(value) for value in table.columns[names[0]]}
+    is_codah = len(names) in (6, 7) and first_cells <= _CODAH_CATEGORIES
+    if not is_codah:
         raise UsageError(
             f"{table.source}: it has no header, and which of its {len(names)} columns are the "
             "choices can't be seen",
@@ -658,9 +717,9 @@ def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
             "`data.header=True`.",
         )
     return ChoiceColumns(
-        settings.id_column,
-        names[1],
-        None,
-        tuple(names[2:6]),
-        names[6] if len(names) == 7 else None,
+        id=settings.id_column,
+        context=names[1],
+        beginning=None,
+        choices=tuple(names[2:6]),
+        label=names[6] if len(names) == 7 else None,
     )

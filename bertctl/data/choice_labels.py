@@ -59,7 +59,7 @@ class LabelReading:
 def find_reading(
     labels: Sequence[Any], choices: Sequence[Choices], first: int | None
 ) -> LabelReading:
-    """Returns the reading that fits most labels.
+    """Returns the reading (as keys, numbers, texts or letters) that fits most labels.
 
     Args:
         labels: Of a whole file; missing ones are left out of the count.
@@ -71,29 +71,34 @@ def find_reading(
         for label, row in zip(labels, choices, strict=True)
         if not is_missing(label) and label != ""
     ]
-    n_first = sum(_whole(label) == 0 for label, _ in pairs)
-    n_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
-    if n_last > n_first or not n_first:
-        kinds = _KINDS
+    # 0 is a label only if they count from 0, the number of choices only if they count from 1.
+    n_zeros = sum(_whole(label) == 0 for label, _ in pairs)
+    n_past_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
+    counts_from_zero = n_zeros > 0 and n_past_last <= n_zeros
+    if counts_from_zero:
+        # Of readings that fit as many labels the first is taken, and a 0 speaks for numbers.
+        kinds: tuple[Kind, ...] = ("number", "key", "text", "letter")
     else:
-        kinds = ("number", "key", "text", "letter")
-    counts: dict[Kind, int] = {}
+        kinds = _KINDS
+
+    n_fitting: dict[Kind, int] = {}
     for kind in kinds:
         reading = LabelReading(kind, first or 0)
-        counts[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
-    kind = max(counts, key=counts.__getitem__)  # of equal ones the first
-    first_number = None
-    if kind == "number":
-        first_number = 0 if n_first else None
-    elif kind == "key" and n_last > n_first:
-        first_number = 1
-    is_open = kind == "number" and first is None and not n_first and not n_last and bool(pairs)
+        n_fitting[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
+    kind = max(n_fitting, key=n_fitting.__getitem__)  # of equal ones the first
+
+    seen_first = None
+    if kind == "number" and n_zeros:
+        seen_first = 0
+    elif kind == "key" and n_past_last > n_zeros:
+        seen_first = 1
+    shows_no_start = not n_zeros and not n_past_last and bool(pairs)
     return LabelReading(
         kind,
         first=first or 0,
-        fitting=counts[kind],
-        is_open=is_open,
-        seen_first=first_number,
+        fitting=n_fitting[kind],
+        is_open=kind == "number" and first is None and shows_no_start,
+        seen_first=seen_first,
     )
 
 
@@ -136,8 +141,9 @@ def numbers_of_choices(
             reading,
         )
     if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
-        texts = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
-        if None not in texts and texts != numbers:
+        # The choices of an arithmetic exercise are numbers, too: label 3 of the choices 2, 3, 4, 5.
+        numbers_by_text = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
+        if None not in numbers_by_text and numbers_by_text != numbers:
             message = (
                 f"{table.source}: each label in '{name}' fits as the number of one choice and as "
                 "the text of another"
@@ -146,11 +152,9 @@ def numbers_of_choices(
     if reading.is_open and is_whole:
         raise WholeFileError(
             f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: "
-            "none is 0, and none "
-            "is the number of choices",
+            "none is 0, and none is the number of choices",
             remedy=f"Say in training what the first choice is called: {_COUNTING} (in a recipe: "
-            "data.first_choice). Or "
-            "write letters: A is the first choice.",
+            "data.first_choice). Or write letters: A is the first choice.",
         )
     return [number for number in numbers if number is not None]
 
@@ -196,6 +200,7 @@ def refuse_other_label(
 
 
 def _by_key(label: Any, choices: Choices) -> int | None:
+    """Returns the number of the choice that has this key in the file; None if not exactly one."""
     key = _as_key(label)
     keys = [choice_key.strip().lower() for choice_key in choices.keys]
     if keys.count(key) == 1:
@@ -204,6 +209,7 @@ def _by_key(label: Any, choices: Choices) -> int | None:
 
 
 def _as_key(label: Any) -> str:
+    """Returns a label as keys are compared: 2.0 -> `2`, ` B` -> `b`."""
     number = _whole(label)
     if number is None:
         return str(label).strip().lower()
@@ -211,6 +217,7 @@ def _as_key(label: Any) -> str:
 
 
 def _by_number(label: Any, choices: Choices, first: int) -> int | None:
+    """Returns the choice, counted from 0, of a label that counts from `first`; None outside."""
     number = _whole(label)
     if number is not None and 0 <= number - first < len(choices.texts):
         return number - first
@@ -218,6 +225,7 @@ def _by_number(label: Any, choices: Choices, first: int) -> int | None:
 
 
 def _by_text(label: Any, choices: Choices) -> int | None:
+    """Returns the number of the choice with this text; None if not exactly one has it."""
     texts = [text.strip() for text in choices.texts]
     if isinstance(label, str):
         text = label.strip()
@@ -229,6 +237,7 @@ def _by_text(label: Any, choices: Choices) -> int | None:
 
 
 def _by_letter(label: Any, choices: Choices) -> int | None:
+    """Returns the number of the choice of a letter: `A`, `a.`, `(A)` -> 0; else None."""
     if isinstance(label, str):
         letter = label.strip().strip("().").lower()
     else:
@@ -267,15 +276,22 @@ def _refused(
     index: int,
     reading: LabelReading,
 ) -> DataError:
-    """Returns the error for a label that means no choice."""
+    """Returns the error for a label that means no choice, with the likeliest reason.
+
+    Args:
+        table: The file.
+        labels: Of all its rows.
+        choices: Of all its rows.
+        index: Number of the wrong row.
+        reading: Of the whole file's labels.
+    """
     label = labels[index]
     texts = choices[index].texts
-    kind: type[DataError] = DataError
+    error_type: type[DataError] = DataError
     number = _whole(label)
     remedy = (
         f"A label is the number of the right choice counted from {reading.first}, its letter (A is "
-        "the first), or its "
-        "text."
+        "the first), or its text."
     )
     is_letter = isinstance(label, str) and len(label.strip()) == 1 and label.strip().isalpha()
     others = _described(reading, reading.fitting)
@@ -294,7 +310,8 @@ def _refused(
         )
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
         if reading.first == 0 and None not in from_one:
-            kind = WholeFileError
+            # It is a fault of all labels, so the row can't be skipped.
+            error_type = WholeFileError
             remedy += (
                 " No label of this file is 0: if they count from 1, say `data.first_choice=1`, "
                 "or take 1 off each."
@@ -310,11 +327,11 @@ def _refused(
         message = f"is none of its {len(texts)} choices: " + ", ".join(
             f"{text!r:.40}" for text in texts[:6]
         )
-    return kind(f"{table.where(index)}: the label {label!r:.60} {message}", remedy=remedy)
+    return error_type(f"{table.where(index)}: the label {label!r:.60} {message}", remedy=remedy)
 
 
 def _described(reading: LabelReading, number: int) -> str:
-    """Returns what the labels are that fit; nothing where there are none."""
+    """Returns how so many labels are read, in words: `3 labels are letters`; nothing for none."""
     if not number:
         return ""
     singular, plural = {

@@ -14,9 +14,12 @@ from bertctl.data.label_cells import NO_LABEL
 
 
 def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Returns the features by column of columns that have classes.
+    """Returns the features of the columns that have classes, by column.
 
-    They are in the metadata of a file's schema.
+    `{"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}`.
+
+    Args:
+        metadata: Of the schema of a Parquet file, where `datasets` writes its features as JSON.
     """
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
@@ -30,19 +33,21 @@ def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 def names_of_classes(feature: Any) -> tuple[str, ...]:
     """Returns the names of a column's classes, in the order of their numbers.
 
-    The classes may also stand in the column's lists.
+    The cells may be classes or lists of classes; other columns have none.
     """
-    inner = _item_feature(feature)
-    classes = feature if inner is None else inner
-    if _is_class(classes):
-        return tuple(map(str, classes["names"]))
+    item = _item_feature(feature)
+    cell_or_item = feature if item is None else item
+    if _is_class(cell_or_item):
+        return tuple(map(str, cell_or_item["names"]))
     return ()
 
 
 def with_class_names(value: Any, feature: Any) -> Any:
-    """Returns a cell with names in place of class numbers.
+    """Returns a cell with names in place of class numbers, in lists and objects too: 1 -> `pos`.
 
-    It also replaces those in lists and objects. -1 is no class.
+    Args:
+        value: The cell.
+        feature: Of its column; None if it has none.
     """
     if value is None or feature is None:
         return value
@@ -55,13 +60,14 @@ def with_class_names(value: Any, feature: Any) -> Any:
         return value
     if item is None:
         return {name: with_class_names(field, feature.get(name)) for name, field in value.items()}
-    # A sequence of objects is stored as an object of lists.
+    # `datasets` stores a sequence of objects as an object of lists; `[feature]` is that of a list.
     return {name: with_class_names(field, [item.get(name)]) for name, field in value.items()}
 
 
 def _named(number: Any, names: list[Any]) -> Any:
+    """Returns the name of a class number, None for -1, and anything else as it is."""
     if number == NO_LABEL:
-        return None  # as in GLUE's test sets
+        return None  # GLUE's test sets have -1 where the label is not published
     is_known = isinstance(number, int) and 0 <= number < len(names)
     if is_known:
         return str(names[number])
@@ -69,6 +75,7 @@ def _named(number: Any, names: list[Any]) -> Any:
 
 
 def _is_class(feature: Any) -> bool:
+    """Returns whether a feature is a `ClassLabel`: it has names, and no other type."""
     return (
         isinstance(feature, dict)
         and isinstance(feature.get("names"), list)
@@ -77,9 +84,9 @@ def _is_class(feature: Any) -> bool:
 
 
 def _item_feature(feature: Any) -> Any:
-    """Returns the feature of the items of a list; None where it is none.
+    """Returns the feature of a list's items; None if the feature is not that of a list.
 
-    Earlier releases write a list of one.
+    Releases of `datasets` write it as `[item]` or as `{"feature": item, "_type": "List"}`.
     """
     if isinstance(feature, list):
         return feature[0] if feature else None

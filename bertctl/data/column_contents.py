@@ -30,15 +30,17 @@ def filled(values: Sequence[Any]) -> list[Any]:
 def is_mostly_empty(values: Sequence[Any]) -> bool:
     """Returns whether hardly a value of a column says something."""
     sample = values[:_SEEN]
-    return sum(value is None or not str(value).strip() for value in sample) >= MOSTLY * len(sample)
+    n_empty = sum(value is None or not str(value).strip() for value in sample)
+    return n_empty >= MOSTLY * len(sample)
 
 
 def is_prose(values: Sequence[Any]) -> bool:
-    """Whether a column holds texts of more words than names have."""
+    """Returns whether a column holds texts that have more words, on average, than names have."""
     non_empty = filled(values)
-    return content_of(non_empty) == "text" and sum(
-        len(value.split()) for value in non_empty
-    ) > _CLASS_WORDS * len(non_empty)
+    if content_of(non_empty) != "text":
+        return False
+    n_words = sum(len(value.split()) for value in non_empty)
+    return n_words > _CLASS_WORDS * len(non_empty)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -72,7 +74,8 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 def content_of(values: Sequence[Any]) -> Content:
     """Returns what a column holds.
 
-    Few values that repeat are classes, numbers with decimals scores, words texts.
+    `["pos", "neg", "pos"]` are classes, `[0.4, 3.8]` scores, `["so good", "too long a film"]`
+    texts; ids, dates and lists are `other`.
     """
     non_empty = filled(values)
     if not non_empty or any(isinstance(value, list | dict) for value in non_empty):
@@ -86,18 +89,21 @@ def content_of(values: Sequence[Any]) -> Content:
             return "class"
         return "other"
     texts = [str(value) for value in non_empty]
-    words = sum(len(value.split()) for value in texts) / len(texts)
-    if words <= _CLASS_WORDS and _repeat(texts):
+    words_per_text = sum(len(value.split()) for value in texts) / len(texts)
+    if words_per_text <= _CLASS_WORDS and _repeat(texts):
         return "class"
-    # A word without blanks is an id; in languages without blanks it is no ASCII.
-    is_text = words > 1 or not all(value.isascii() for value in texts)
+    # Different values without blanks are ids, but not in languages that are written without blanks.
+    is_text = words_per_text > 1 or not all(value.isascii() for value in texts)
     if is_text and all(isinstance(value, str) for value in non_empty):
         return "text"
     return "other"
 
 
 def _repeat(values: Sequence[Any]) -> bool:
-    """Returns whether values repeat: two of them, or at most half as many as there are rows."""
+    """Returns whether values repeat.
+
+    There are at most two different ones, or at most half as many as rows.
+    """
     n_values = len(values)
     n_different = len(set(values))
     return n_different < n_values and n_different <= max(2, n_values // 2)

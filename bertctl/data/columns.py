@@ -40,11 +40,14 @@ class FileColumns:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """All names in the file but that of the id."""
-        columns_of_roles = [getattr(self, name) for name in self._roles()]
+        """Names in the file of all these columns, without that of the ids."""
         names: list[str | None] = []
-        for value in columns_of_roles:
-            names.extend(value if isinstance(value, tuple) else (value,))
+        for role in self._roles():
+            name_or_names = getattr(self, role)
+            if isinstance(name_or_names, tuple):  # a column for each choice
+                names.extend(name_or_names)
+            else:
+                names.append(name_or_names)
         return tuple(name for name in names if name is not None)
 
     def require(self, table: Table, *, optional: Collection[str] = ()) -> None:
@@ -58,13 +61,18 @@ class FileColumns:
                 raise absent_column(name, table)
 
     def names(self) -> dict[str, str]:
-        """Returns canonical name -> name in the file."""
-        columns_by_role = {name: getattr(self, name) for name in self._roles()}
-        names_by_role = {
-            name: ", ".join(value) if isinstance(value, tuple) else value
-            for name, value in columns_by_role.items()
-        }
-        return {name: value for name, value in names_by_role.items() if value is not None}
+        """Returns canonical name -> name in the file; several columns of one role are joined.
+
+        `{"context": "stem", "choices": "choice1, choice2"}`. Roles without a column are left out.
+        """
+        names: dict[str, str] = {}
+        for role in self._roles():
+            name_or_names = getattr(self, role)
+            if isinstance(name_or_names, tuple):
+                names[role] = ", ".join(name_or_names)
+            elif name_or_names is not None:
+                names[role] = name_or_names
+        return names
 
     def _roles(self) -> list[str]:
         """Returns the canonical names of the columns, without that of ids."""
@@ -75,11 +83,11 @@ class FileColumns:
         ]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in.
+        """Returns the settings with these columns written in, so that the next file is read alike.
 
-        The next file is then read as the first was.
-
-        The label's column stays the given one where this file has none.
+        Args:
+            settings: Their label column stays if this file has none.
+            header: Whether this file has a header; if not, the next one has none either.
         """
         columns_by_field = {field: getattr(self, name) for name, field in self.settings_of.items()}
         columns_by_field["label_column"] = columns_by_field["label_column"] or settings.label_column
@@ -97,7 +105,7 @@ def say_guesses(
 ) -> None:
     """Reports which columns were guessed, and which others there are.
 
-    The names of a format's own are no guess.
+    It says nothing of subclasses of `Table`: their formats fix the names of the columns.
     """
     choices = ", ".join(settings.choice_columns or ())
     from_settings = (settings.text_column, settings.pair_column, settings.label_column, choices)
@@ -118,10 +126,7 @@ def say_guesses(
 
 
 def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> None:
-    """Warns of a column that says which rows are for training and which for a test.
-
-    The reason is that all rows are read.
-    """
+    """Warns of a column such as `split`, which separates training from test rows: all are read."""
     for name in table.columns:
         if folded(name) not in SPLIT_NAMES or name in (*columns.used, columns.id):
             continue
@@ -162,10 +167,10 @@ def columns_named(
         if name is not None and name not in table.columns and role != optional:
             raise absent_column(name, table)
     names = [name for name in columns_by_role.values() if name is not None]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
         raise UsageError(
-            f"the column '{twice}' is named for two things", remedy=shown_columns(table)
+            f"the column '{repeated}' is named for two things", remedy=shown_columns(table)
         )
     return names
 
@@ -173,9 +178,13 @@ def columns_named(
 def other_columns(
     table: Table, used: Collection[str | None], canonical: Collection[str]
 ) -> dict[str, Sequence[Any]]:
-    """Returns the columns that nobody reads, by name.
+    """Returns the columns that are read as nothing else, by name. Rows keep them.
 
-    One that is called like a canonical column gets another name.
+    Args:
+        table: The file as it was read.
+        used: Names of its columns that are read as canonical ones.
+        canonical: Names of the canonical columns. An unread column with such a name is renamed:
+            `label` -> `file_label`.
     """
     return {
         name if name not in canonical else beside_canonical(name): values
@@ -213,7 +222,7 @@ def distinct_ids(
         values: of a column.
         where: the place of a row.
         remedy: what to do about ids that are refused.
-        reason: they are, as the end of the sentence.
+        reason: Why repeated ids are refused, as the end of the message's sentence.
 
     Raises:
         DataError: one is blank or stands twice, with file and line.

@@ -56,18 +56,17 @@ _SPACES = re.compile(r"[ \t]+")
 def kinds_of_tags(lines: Iterable[str]) -> set[str]:
     """Returns which tags lines of CoNLL-U have: `upos`, and `NER` for entities in MISC."""
     kinds = set()
+    entity_key = f"{ENTITY_KEY.casefold()}="
     for line in lines:
         fields = line.rstrip("\r\n").split("\t")
-        if len(fields) != len(_UD_NAMES) or not fields[0].isdecimal():
+        is_word = len(fields) == len(_UD_NAMES) and fields[0].isdecimal()
+        if not is_word:
             continue
         if fields[_UD_NAMES.index("upos")] != "_":
             kinds.add("upos")
-        if any(
-            pair.casefold().startswith(f"{ENTITY_KEY.casefold()}=")
-            for pair in fields[-1].split("|")
-        ):
+        if any(pair.casefold().startswith(entity_key) for pair in fields[-1].split("|")):
             kinds.add(ENTITY_KEY)
-        if len(kinds) == 2:
+        if len(kinds) == 2:  # both are known, so the rest of the file need not be read
             break
     return kinds
 
@@ -122,12 +121,13 @@ class ConllLayout:
 
     def fields(self, line: str) -> list[str]:
         """Returns the columns of a line."""
-        if self.tabs:
-            return line.rstrip("\r\n").split("\t")
-        return _SPACES.split(line.strip(_BLANKS))
+        return _split_columns(line, tabs=self.tabs)
 
     def sentence(self) -> str:
-        """Returns what a person is told."""
+        """Returns the layout in words: "words from column 0 (word), tags from column 1 (ner) of 2".
+
+        It is what the listener gets.
+        """
         word = f"words from column {self.word} ({self.names[self.word]})"
         if self.tag is None:
             return f"{word}, no tags"
@@ -138,7 +138,10 @@ class ConllLayout:
         return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
 
     def tag_of(self, fields: Sequence[str]) -> str:
-        """Returns the tag of a line's columns; empty where there is none."""
+        """Returns the tag of a line's columns; empty where there is none.
+
+        In MISC of CoNLL-U it is the value of a key: `SpaceAfter=No|NER=B-PER` -> `B-PER`.
+        """
         if self.tag is None:
             return ""
         cell = fields[self.tag].strip(" ")
@@ -150,7 +153,14 @@ class ConllLayout:
             key, equals, value = pair.partition("=")
             if equals and key.strip().casefold() == self.misc_key.casefold():
                 return value.strip()
-        return "O"
+        return "O"  # words outside of entities need no key in MISC
+
+
+def _split_columns(line: str, *, tabs: bool) -> list[str]:
+    """Returns the columns of a line, parted by single tabs or by runs of spaces and tabs."""
+    if tabs:
+        return line.rstrip("\r\n").split("\t")
+    return _SPACES.split(line.strip(_BLANKS))
 
 
 def conll_sentences(
@@ -172,140 +182,217 @@ def conll_sentences(
         DataError: no such column, a line with more or fewer columns than the first, a word without
             a tag, no sentence at all; with file and line.
     """
-    settings = options.settings
-    tags_needed = options.label_needed
+    reader = _SentenceReader(source, options, ud=ud)
     numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
-    layout: ConllLayout | None = None
-    names: tuple[str, ...] | None = _UD_NAMES if ud else None
-    header: tuple[str, ...] = ()
-    document = -1
-    count = 0
-    left_out = 0
-    block: list[_Line] = []
-    is_ontonotes = False
-    for line in itertools.chain(numbered, [_Line(0, "")]):
-        if not ud and line.text.startswith(_ONTONOTES_DOCUMENT):
-            is_ontonotes = True
-            document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
-            line = _Line(line.number, "")  # ends a sentence, too
-        if line.text.strip(_BLANKS) and not line.text.startswith("-DOCSTART-"):
-            is_first = layout is None and names is None and not block and not ud
-            if is_first and (
-                settings.header or (settings.header is None and _has_usual_names(line))
-            ):
-                names = header = tuple(_SPACES.split(line.text.strip(_BLANKS)))
-                if settings.header is None:
-                    options.listener.say(
-                        f"{source}: the first line is taken for the names of the columns"
-                    )
-            elif header and _repeats_names(line, header):
-                repeated = _repeated_names(line, source)
-                if options.skipped is None:
-                    raise repeated
-                options.skipped.errors.append(repeated)
-            else:
-                block.append(line)
-            continue
-        all_lines = block
-        while not ud and _is_comment(block):
-            block = block[1:]
-            left_out += 1
-        comments = [entry.text for entry in block if ud and entry.text.startswith("#")]
-        block = [entry for entry in block if not (ud and entry.text.startswith("#"))]
-        for comment in comments:
-            names = _global_columns(comment) or names
-            document += comment.startswith(("# newdoc", "#newdoc"))
-        if block:
-            if layout is None:
-                if is_ontonotes:
-                    columns = {
-                        "text_column": str(_ONTONOTES_WORD),
-                        "label_column": str(_ONTONOTES_TAG),
-                    }
-                    from_settings = settings.model_dump(include=set(columns), exclude_none=True)
-                    settings = settings.model_copy(update={**columns, **from_settings})
-                layout = _layout(
-                    block,
-                    source,
-                    settings,
-                    names=names,
-                    ud=ud,
-                    tags_needed=tags_needed,
-                )
-                layout = replace(layout, has_more=is_ontonotes)
-                options.listener.say(f"{source}: {layout.sentence()}")
-            try:
-                sentence = _sentence(
-                    block,
-                    layout,
-                    source,
-                    document,
-                    tags_needed=tags_needed,
-                )
-                if ud and tags_needed:
-                    _require_whole(block, comments, source)
-            except DataError as error:
-                if options.skipped is None:
-                    raise
-                options.skipped.errors.append(error)
-            else:
-                if sentence.words:
-                    tag_is_last = (
-                        layout.tag in (None, len(layout.names) - 1) and not layout.has_more
-                    )
-                    if not options.whole and (ud or tag_is_last):
-                        words = {
-                            entry.number
-                            for entry in block
-                            if not ud or entry.text.split("\t")[0].isdecimal()
-                        }
-                        without_ids = [
-                            (entry.text.rstrip("\r\n"), entry.number in words)
-                            for entry in all_lines
-                        ]
-                        sentence = sentence._replace(lines=without_ids)
-                    yield sentence
-                    count += 1
-            block = []
-        document += line.text.startswith("-DOCSTART-")
-    if left_out:
+    last_blank = _Line(0, "")  # ends the last sentence
+    n_sentences = 0
+    for line in itertools.chain(numbered, [last_blank]):
+        sentence = reader.add(line)
+        if sentence is not None:
+            yield sentence
+            n_sentences += 1
+
+    if reader.n_comments:
         options.listener.say(
-            f"{source}: {left_out} lines that begin with # before a sentence are taken as comments"
+            f"{source}: {reader.n_comments} lines that begin with # before a sentence are taken as "
+            "comments"
         )
-    if not count:
+    if not n_sentences:
         raise DataError(
             f"{source} has no sentences", remedy="Give a file with a word and its tag on each line."
         )
 
 
-def _is_comment(block: Sequence[_Line]) -> bool:
-    """Whether a sentence begins with a line such as `# id 7 domain=train`.
+class _SentenceReader:
+    """Collects the lines of a column file until a sentence is complete.
 
-    The word `#` alone is no comment.
+    Args:
+        source: The file, for messages.
+        options: As of `conll_sentences`.
+        ud: Whether it is CoNLL-U.
+
+    Attributes:
+        n_comments: Lines taken as comments so far, in files that are not CoNLL-U.
+    """
+
+    def __init__(self, source: str, options: ReadOptions, *, ud: bool) -> None:
+        self._source = source
+        self._options = options
+        self._ud = ud
+        self._names: tuple[str, ...] | None = _UD_NAMES if ud else None
+        self._header: tuple[str, ...] = ()
+        self._layout: ConllLayout | None = None
+        self._is_ontonotes = False
+        self._document = -1
+        self._block: list[_Line] = []
+        self.n_comments = 0
+
+    def add(self, line: _Line) -> Sentence | None:
+        """Takes the next line, and returns the sentence that it ends, if it ends one.
+
+        Blank lines and lines that begin a document end a sentence.
+        """
+        if not self._ud and line.text.startswith(_ONTONOTES_DOCUMENT):
+            self._is_ontonotes = True
+            self._document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
+            line = _Line(line.number, "")  # it has no word, and ends a sentence like a blank line
+
+        is_blank = not line.text.strip(_BLANKS)
+        begins_document = line.text.startswith("-DOCSTART-")
+        if not is_blank and not begins_document:
+            self._add_filled(line)
+            return None
+
+        sentence = self._finish_sentence()
+        self._document += begins_document
+        return sentence
+
+    def _add_filled(self, line: _Line) -> None:
+        """Takes a line that is not blank: the header, the header again, or part of a sentence."""
+        can_be_header = (
+            self._layout is None and self._names is None and not self._block and not self._ud
+        )
+        if can_be_header and self._is_header(line):
+            self._header = tuple(_split_columns(line.text, tabs=False))
+            self._names = self._header
+            if self._options.settings.header is None:
+                self._options.listener.say(
+                    f"{self._source}: the first line is taken for the names of the columns"
+                )
+        elif self._header and _repeats_names(line, self._header):
+            self._refuse_or_skip(_repeated_names(line, self._source))
+        else:
+            self._block.append(line)
+
+    def _is_header(self, line: _Line) -> bool:
+        """Returns whether the first line has names, by `data.header` or by its words."""
+        if self._options.settings.header is None:
+            return _has_usual_names(line)
+        return self._options.settings.header
+
+    def _refuse_or_skip(self, error: DataError) -> None:
+        """Raises an error, or adds it to the rows to skip if the caller wants them skipped."""
+        if self._options.skipped is None:
+            raise error
+        self._options.skipped.errors.append(error)
+
+    def _finish_sentence(self) -> Sentence | None:
+        """Returns the lines so far as a sentence.
+
+        It is None if they have no words, or if they are wrong and skipped.
+        """
+        all_lines = self._block
+        self._block = []
+        word_lines, comments = self._without_comments(all_lines)
+        for comment in comments:
+            self._names = _global_columns(comment) or self._names
+            self._document += comment.startswith(("# newdoc", "#newdoc"))
+        if not word_lines:
+            return None
+
+        if self._layout is None:
+            self._layout = self._find_layout(word_lines)
+            self._options.listener.say(f"{self._source}: {self._layout.sentence()}")
+        try:
+            sentence = _sentence(
+                word_lines,
+                self._layout,
+                self._source,
+                self._document,
+                tags_needed=self._options.label_needed,
+            )
+            if self._ud and self._options.label_needed:
+                _require_whole(word_lines, comments, self._source)
+        except DataError as error:
+            self._refuse_or_skip(error)
+            return None
+
+        if not sentence.words:
+            return None
+        # A chunk is read for answers that are written beside its lines as a last column.
+        tag_is_last = self._layout.tag in (None, len(self._layout.names) - 1)
+        can_be_answered = self._ud or (tag_is_last and not self._layout.has_more)
+        if self._options.whole or not can_be_answered:
+            return sentence
+        return sentence._replace(lines=self._marked_lines(all_lines, word_lines))
+
+    def _without_comments(self, lines: list[_Line]) -> tuple[list[_Line], list[str]]:
+        """Returns the lines of a sentence without comments, and the comments of CoNLL-U."""
+        if self._ud:
+            comments = [line.text for line in lines if line.text.startswith("#")]
+            return [line for line in lines if not line.text.startswith("#")], comments
+        # Elsewhere `#` can be a word, so only lines before the first word are comments.
+        while _is_comment(lines):
+            lines = lines[1:]
+            self.n_comments += 1
+        return lines, []
+
+    def _find_layout(self, word_lines: list[_Line]) -> ConllLayout:
+        """Returns where words and tags stand, by the first sentence; as CoNLL-2012 if it is that.
+
+        `data.text_column` and `data.label_column` come first.
+        """
+        settings = self._options.settings
+        if self._is_ontonotes:
+            columns = {"text_column": str(_ONTONOTES_WORD), "label_column": str(_ONTONOTES_TAG)}
+            from_settings = settings.model_dump(include=set(columns), exclude_none=True)
+            settings = settings.model_copy(update={**columns, **from_settings})
+        layout = _layout(
+            word_lines,
+            self._source,
+            settings,
+            names=self._names,
+            ud=self._ud,
+            tags_needed=self._options.label_needed,
+        )
+        return replace(layout, has_more=self._is_ontonotes)
+
+    def _marked_lines(
+        self, all_lines: Sequence[_Line], word_lines: Sequence[_Line]
+    ) -> list[tuple[str, bool]]:
+        """Returns all lines of a sentence, and whether each is a word: `("Anna B-PER", True)`.
+
+        Contractions (`3-4`) and empty nodes (`8.1`) of CoNLL-U are no words.
+        """
+        numbers_of_words = {
+            line.number
+            for line in word_lines
+            if not self._ud or line.text.split("\t")[0].isdecimal()
+        }
+        return [(line.text.rstrip("\r\n"), line.number in numbers_of_words) for line in all_lines]
+
+
+def _is_comment(block: Sequence[_Line]) -> bool:
+    """Returns whether the first line of a sentence is a comment such as `# id 7 domain=train`.
+
+    The word `#` is no comment: its line has as many columns as the next one, and a tag.
     """
     if len(block) < 2 or not block[0].text.startswith("#"):
         return False
-    (_, text), (_, after) = block[:2]
-    return len(text.split()) != len(after.split()) or (
-        _COMMENT.match(text) is not None and not _TAG.search(text)
-    )
+    text = block[0].text
+    next_text = block[1].text
+    if len(text.split()) != len(next_text.split()):
+        return True
+    is_usual_comment = _COMMENT.match(text) is not None
+    return is_usual_comment and not _TAG.search(text)
 
 
 def _has_usual_names(line: _Line) -> bool:
     """Returns whether a line is a header, made of nothing but usual names of columns."""
-    fields = _SPACES.split(line.text.strip(_BLANKS))
+    fields = _split_columns(line.text, tabs=False)
     return len(fields) > 1 and all(field.casefold() in _HEADER_NAMES for field in fields)
 
 
 def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
     """Returns whether a line has the names of the columns again."""
-    fields = _SPACES.split(line.text.strip(_BLANKS))
-    return [field.removeprefix("\ufeff").casefold() for field in fields] == [
-        name.casefold() for name in names
-    ]
+    fields = _split_columns(line.text, tabs=False)
+    # A byte-order mark is there if a second file was joined to the first.
+    repeated = [field.removeprefix("\ufeff").casefold() for field in fields]
+    return repeated == [name.casefold() for name in names]
 
 
 def _repeated_names(line: _Line, source: str) -> DataError:
+    """Returns the error for names of columns in the middle of a file, as joined files have them."""
     message = (
         f"{source}:{line.number}: the names of the columns stand here again: "
         f"{line.text.strip(_BLANKS)!r:.80}"
@@ -317,7 +404,10 @@ def _repeated_names(line: _Line, source: str) -> DataError:
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:
-    """Returns the names that a file of CoNLL-U Plus gives its columns."""
+    """Returns the names that a file of CoNLL-U Plus gives its columns, None for other comments.
+
+    `# global.columns = ID FORM UPOS` -> `("id", "form", "upos")`.
+    """
     key, equals, value = comment.removeprefix("#").partition("=")
     if equals and key.strip() == "global.columns":
         return tuple(value.lower().split())
@@ -333,58 +423,44 @@ def _layout(
     ud: bool,
     tags_needed: bool,
 ) -> ConllLayout:
-    """Returns where words and tags stand, by the first sentence."""
-    first = block[0]
-    tabs = ud or "\t" in first.text.strip(_BLANKS)
-    width = len(
-        ConllLayout(
-            tabs,
-            names=(),
-            word=0,
-            tag=None,
-            ud=ud,
-        ).fields(first.text)
-    )
-    where = f"{source}:{first.number}"
+    """Returns where words and tags stand, by the first sentence.
+
+    Args:
+        block: Its lines.
+        source: The file, for messages.
+        settings: `text_column` and `label_column` are positions or names of columns, or None.
+        names: The columns' names if the file has them.
+        ud: Whether it is CoNLL-U.
+        tags_needed: Whether a file without tags is refused.
+
+    Raises:
+        DataError: Another number of columns than of names, or no tags where they are needed.
+        UsageError: A column of the settings does not exist.
+    """
+    first_line = block[0]
+    where = f"{source}:{first_line.number}"
+    tabs = ud or "\t" in first_line.text.strip(_BLANKS)
+    rows = [_split_columns(line.text, tabs=tabs) for line in block]
+    width = len(rows[0])
     if names is None:
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
     if len(names) != width:
-        raise _wrong_width(where, width, names, first.text)
+        raise _wrong_width(where, width, names, first_line.text)
+
     word_column = settings.text_column or ("form" if ud else None)
     if word_column is not None:
-        word = _position(word_column, names, where, "`data.text_column=`")
+        word = _require_column(word_column, names, where, "`data.text_column=`")
     else:
-        counted = [
-            ConllLayout(
-                tabs,
-                names=(),
-                word=0,
-                tag=None,
-                ud=ud,
-            ).fields(line.text)[0]
-            for line in block
-        ]
+        # A first column of 1, 2, 3 ... counts the words, which then are the second column.
+        first_column = [fields[0] for fields in rows]
         is_count = (
-            width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
+            width > 2
+            and len(block) > 1
+            and first_column == [str(i) for i in range(1, len(block) + 1)]
         )
         word = 1 if is_count else 0
-    tag = width - 1 if width > 1 else None
-    tagged = settings.label_column or ("upos" if ud else None)
-    misc_key = ""
-    if (
-        ud
-        and tagged is not None
-        and tagged.casefold() == ENTITY_KEY.casefold()
-        and _place(tagged, names) is None
-    ):
-        misc_key = ENTITY_KEY
-        tagged = "misc"
-    if tagged is not None:
-        has_tags = tags_needed or _place(tagged, names) is not None
-        if has_tags:
-            tag = _position(tagged, names, where, "`data.label_column=`")
-        else:
-            tag = None
+
+    tag, misc_key = _tag_column(settings, names, where, ud=ud, tags_needed=tags_needed)
     if tag == word:
         tag = None
     if tag is None and tags_needed:
@@ -393,49 +469,74 @@ def _layout(
             "sentences."
         )
         raise DataError(
-            f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
+            f"{where}: there are words but no tags: {first_line.text.strip(_BLANKS)[:80]!r}",
             remedy=remedy,
         )
     return ConllLayout(
-        tabs,
-        tuple(names),
-        word,
-        tag,
-        ud,
-        misc_key,
+        tabs=tabs,
+        names=tuple(names),
+        word=word,
+        tag=tag,
+        ud=ud,
+        misc_key=misc_key,
     )
 
 
-def _place(column: str, names: Sequence[str]) -> int | None:
-    """Returns a column's place from 0 on; None where there is none of this number or name."""
+def _tag_column(
+    settings: DataSection, names: Sequence[str], where: str, *, ud: bool, tags_needed: bool
+) -> tuple[int | None, str]:
+    """Returns the position of the tags, and their key in that column (`NER` in MISC, else empty).
+
+    Without `data.label_column` the tags are `upos` in CoNLL-U, and the last column elsewhere.
+
+    Raises:
+        UsageError: The column does not exist, and tags are needed.
+    """
+    column = settings.label_column or ("upos" if ud else None)
+    if column is None:
+        last = len(names) - 1
+        return (last if last > 0 else None), ""
+
+    misc_key = ""
+    is_entity_key = ud and column.casefold() == ENTITY_KEY.casefold()
+    if is_entity_key and _find_column(column, names) is None:
+        misc_key = ENTITY_KEY
+        column = "misc"
+    if tags_needed:
+        return _require_column(column, names, where, "`data.label_column=`"), misc_key
+    return _find_column(column, names), misc_key
+
+
+def _find_column(column: str, names: Sequence[str]) -> int | None:
+    """Returns the position of a column by its number or name; None if it does not exist.
+
+    Of three columns, `-1` is 2, as the last one.
+    """
     if column.removeprefix("-").isdecimal():
         number = int(column)
-    else:
-        number = None
-    if number is not None and -len(names) <= number < len(names):
-        return number % len(names)
+        if -len(names) <= number < len(names):
+            return number % len(names)
     lowered = [name.lower() for name in names]
     if column.lower() in lowered:
         return lowered.index(column.lower())
     return None
 
 
-def _position(column: str, names: Sequence[str], where: str, option: str) -> int:
-    """Returns a column's place from 0 on.
+def _require_column(column: str, names: Sequence[str], where: str, option: str) -> int:
+    """Returns the position of a column by its number or name.
 
     Raises:
-        UsageError: there is none of this number or name.
+        UsageError: No column has this number or name.
     """
-    place = _place(column, names)
-    if place is not None:
-        return place
+    position = _find_column(column, names)
+    if position is not None:
+        return position
     hint = did_you_mean(column, names)
     numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     message = f"{where}: no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
     remedy = (
         f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: "
-        f"{option} "
-        "NUMBER."
+        f"{option} NUMBER."
     )
     raise UsageError(message, remedy=remedy)
 
@@ -443,12 +544,29 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
 def _sentence(
     block: Sequence[_Line], layout: ConllLayout, source: str, document: int, *, tags_needed: bool
 ) -> Sentence:
+    """Returns the lines of a sentence as words and tags.
+
+    Args:
+        block: The lines, without comments.
+        layout: Where words and tags stand.
+        source: The file, for messages.
+        document: Number of the sentence's document.
+        tags_needed: Whether a word without a tag is refused. Otherwise it leaves the whole
+            sentence without tags.
+
+    Raises:
+        DataError: A line with more or fewer columns than the first, without a word, or without a
+            tag that is needed.
+    """
     words: list[str] = []
     tags: list[str] = []
     for number, text in block:
         fields = layout.fields(text)
-        is_too_short = len(fields) <= max(layout.word, layout.tag or 0)
-        if is_too_short if layout.has_more else len(fields) != len(layout.names):
+        if layout.has_more:
+            is_wrong_width = len(fields) <= max(layout.word, layout.tag or 0)
+        else:
+            is_wrong_width = len(fields) != len(layout.names)
+        if is_wrong_width:
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
         # `3-4` is a contraction, `8.1` a word that is not in the text.
         if layout.ud and not fields[0].isdecimal():
@@ -465,39 +583,37 @@ def _sentence(
                 raise DataError(
                     f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
                     f"'{layout.names[layout.tag]}'",
-                    remedy="Every word of a labelled file needs a tag; is "
-                    "`data.label_column=` the right "
-                    "one?",
+                    remedy="Every word of a labelled file needs a tag; is `data.label_column=` the "
+                    "right one?",
                 )
             tags.append(tag)
-    has_tags = layout.tag is not None and all(tags)
-    if (
-        has_tags
-        and any("*" in tag or "(" in tag for tag in tags)
-        and all(map(_BRACKETS.fullmatch, tags))
-    ):
+    if layout.tag is None or not all(tags):
+        return Sentence(block[0].number, document, words, tags=None)
+    has_brackets = any("*" in tag or "(" in tag for tag in tags)
+    if has_brackets and all(map(_BRACKETS.fullmatch, tags)):
         tags = _tags_of_brackets(tags, f"{source}:{block[0].number}")
-    return Sentence(block[0].number, document, words, tags if has_tags else None)
+    return Sentence(block[0].number, document, words, tags)
 
 
 def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
-    """Returns entities in brackets (`(PERSON*`, `*)`) as IOB2.
+    """Returns entities in brackets as IOB2: `(PERSON*`, `*)`, `*` -> `B-PERSON`, `I-PERSON`, `O`.
 
     Raises:
         DataError: brackets in brackets, or one that is not closed.
     """
     iob2_tags: list[str] = []
-    kind = ""
+    kind = ""  # of the entity whose bracket is open
     for tag in tags:
-        opened = tag.count("(")
-        if opened and (kind or opened > 1):
+        n_opened = tag.count("(")
+        is_nested = n_opened > 1 or (n_opened == 1 and kind != "")
+        if is_nested:
             message = (
                 f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
             )
             raise DataError(
                 message, remedy="A word has one tag: keep the outer brackets, or the inner ones."
             )
-        if opened:
+        if n_opened:
             kind = tag.strip("()*")
             iob2_tags.append(f"B-{kind}")
         else:
@@ -513,17 +629,20 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
 
 
 def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
-    """Yields the sentences of spaCy's `.iob`, one per line.
+    """Yields the sentences of spaCy's `.iob`, one per line: `Anna|B-PER sleeps|O`.
 
-    Each word has its tag, or its part of speech and its tag.
+    Each word has its tag, or its part of speech and its tag (`Anna|NNP|B-PER`).
 
     Raises:
         DataError: a word with more or fewer parts than the first.
     """
-    width = 0
-    count = 0
+    width = 0  # parts of a word; 0 until the first one has been read
+    n_sentences = 0
     for number, line in enumerate(lines, start=1):
-        words = [item.rsplit("|", max(width - 1, 0) or 2) for item in line.split()]
+        # A word may have a bar in it, so it is split from the right; by two bars at most, as long
+        # as the width is not known.
+        n_bars = width - 1 if width > 1 else 2
+        words = [item.rsplit("|", n_bars) for item in line.split()]
         if not words:
             continue
         width = width or len(words[0])
@@ -537,15 +656,15 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
                 message, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
             )
         yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
-        count += 1
-    if not count:
+        n_sentences += 1
+    if not n_sentences:
         raise DataError(
             f"{source} has no sentences", remedy="Give a file with a sentence on each line."
         )
 
 
 def are_piped(lines: Iterable[str]) -> bool:
-    """Whether lines are sentences of words with their tags behind a bar."""
+    """Returns whether lines are sentences of words with their tags behind a bar (`Anna|B-PER`)."""
     words: list[str] = []
     for line in lines:
         if not line.startswith("-DOCSTART-"):
@@ -554,34 +673,35 @@ def are_piped(lines: Iterable[str]) -> bool:
 
 
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
-    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`.
+    """Refuses a sentence of CoNLL-U whose words are not those of its `# text` comment.
 
-    It also refuses numbers that leave a word out.
+    It also refuses numbers that leave a word out. Of a contraction (`3-4 im`, `3 in`, `4 dem`) the
+    text has the contraction, not its words.
 
     Raises:
         DataError: with file and line.
     """
-    numbered = 0
+    n_words = 0
     parts: list[str] = []
-    written_together = 0
+    last_of_contraction = 0
     for number, text in block:
         fields = text.rstrip("\r\n").split("\t")
         first, hyphen, last = fields[0].partition("-")
         if hyphen and first.isdecimal() and last.isdecimal():
             parts.append(fields[1])
-            written_together = int(last)
+            last_of_contraction = int(last)
         if not fields[0].isdecimal():
             continue
-        numbered += 1
-        if int(fields[0]) != numbered:
+        n_words += 1
+        if int(fields[0]) != n_words:
             message = (
                 f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where "
-                f"{numbered} is next"
+                f"{n_words} is next"
             )
             raise DataError(
                 message, remedy="Words are numbered from 1; a line may be missing or repeated."
             )
-        if numbered > written_together:
+        if n_words > last_of_contraction:
             parts.append(fields[1])
 
     for comment in comments:
@@ -595,6 +715,7 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:
+    """Returns the error for a line with more or fewer columns than the file's first one."""
     if width == 1:
         columns_there = "1 column"
     else:
@@ -602,6 +723,5 @@ def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> Dat
     return DataError(
         f"{where}: {columns_there} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
         remedy="Every line is a word with the same columns; blank lines part sentences. Words with "
-        "a space in them "
-        "need tabs between the columns.",
+        "a space in them need tabs between the columns.",
     )

@@ -65,11 +65,15 @@ class Document(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """Returns the sentences, none of them blank."""
-        cut: Iterable[str] = self.lines
+        """Returns the sentences, none of them blank.
+
+        If lines are cut, `["It rains. Stay!"]` -> `["It rains.", "Stay!"]`.
+        """
+        parts: Iterable[str] = self.lines
         if self.cut:
-            cut = chain.from_iterable(map(_SENTENCE_END.split, self.lines))
-        return [sentence for part in cut if (sentence := part.strip())]
+            parts = chain.from_iterable(map(_SENTENCE_END.split, self.lines))
+        stripped = (part.strip() for part in parts)
+        return [sentence for sentence in stripped if sentence]
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,8 @@ class Corpus:
                 read = _texts
             else:
                 read = _rows
-            for place, lines, cut in read(path, self.settings, listener):
-                yield Document(f"{label}:{place}", lines, cut)
+            for line_or_row, lines, cut in read(path, self.settings, listener):
+                yield Document(f"{label}:{line_or_row}", lines, cut)
 
     @loading("the corpus", kind=UnavailableError)
     def fingerprint(self) -> dict[str, str]:
@@ -131,30 +135,27 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
         UnavailableError: nothing there, or a folder without such a file.
     """
     settings = settings.model_copy(update={"id_column": None})  # documents are numbered
-    names_and_paths = [_place(corpus) for corpus in corpus_names]
-    known = [name for name, _ in names_and_paths]
+    names_and_paths = [_name_and_path(corpus) for corpus in corpus_names]
+    short_names = [name for name, _ in names_and_paths]
     corpora = []
-    for typed, (short, path) in zip(corpus_names, names_and_paths, strict=True):
-        if known.count(short) == 1:
-            name = short
-        else:
-            name = typed
-        files = {
-            label if len(corpus_names) == 1 else f"{name}/{label}": file
-            for label, file in _files(path).items()
-        }
+    for typed, (short_name, path) in zip(corpus_names, names_and_paths, strict=True):
+        is_unique = short_names.count(short_name) == 1
+        name = short_name if is_unique else typed
+        files = _files(path)
+        if len(corpus_names) > 1:
+            files = {f"{name}/{label}": file for label, file in files.items()}
         corpora.append(Corpus(name, files, settings))
     return corpora
 
 
 def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
-    """Returns the corpora that a recipe names.
+    """Returns the corpora that a recipe trains on, and those that it is scored on.
 
-    The second is the one that it is scored on, where that has a file of its own.
+    The latter are one, the validation file, or none if the recipe has no such file.
 
     Raises:
-        UnavailableError: nothing there, or a folder without such a file; or a lock is in force that
-            has not these.
+        UnavailableError: A path does not exist, a folder has no file of text, or the files are not
+            those of the lock that is in force.
     """
     validation_file = recipe.data.validation_file
     corpora = open_corpora(recipe.pretraining.corpus, recipe.data)
@@ -168,29 +169,37 @@ def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
     return corpora, scored
 
 
-def _place(corpus: str) -> tuple[str, Path]:
-    """Returns what a corpus is called, and where it is."""
+def _name_and_path(corpus: str) -> tuple[str, Path]:
+    """Returns what a corpus is called, and where it is: `news/a.txt.gz` is called `a`."""
     if corpus in BUNDLED_CORPORA:
         return corpus, BUNDLED_CORPORA[corpus]
     path = expanded_path(corpus)
-    return (
-        path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-    ), path
+    if path.is_dir():
+        return path.resolve().name, path
+    return Path(path.name.removesuffix(".gz")).stem, path
 
 
 def _files(path: Path) -> dict[str, Path]:
+    """Returns the files of a corpus by their names in it: `{"news/a.txt": folder/news/a.txt}`.
+
+    Of a folder these are the files with known suffixes, in alphabetical order, without hidden ones.
+
+    Raises:
+        UnavailableError: The path does not exist, or a folder has no such file.
+    """
     if not path.is_dir():
         require_file(path)
         return {path.name: path}
+    # A hidden file or folder has `/.` in its path.
     members = {
         f"/{file.relative_to(path).as_posix()}": file
         for file in path.rglob("*")
         if suffix_of(file) in SUFFIXES
     }
     files = {
-        name[1:]: members[name]
-        for name in sorted(members)
-        if members[name].is_file() and "/." not in name
+        name.removeprefix("/"): file
+        for name, file in sorted(members.items())
+        if file.is_file() and "/." not in name
     }
     if not files:
         raise UnavailableError(
@@ -204,7 +213,7 @@ def _texts(
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields the documents of a text file.
 
-    Blank lines part documents that have a sentence on each line. In a file without such lines each
+    If empty lines part texts, a document is a text, and its lines are its sentences. Otherwise each
     line is a document, to be cut into sentences.
 
     Yields:
@@ -217,9 +226,10 @@ def _texts(
         chunk_rows=_ROWS,
     )
     with open_bytes(path) as file:
+        # Runs of blank lines and of others: a second run of others shows an empty line between
+        # texts. It is among the first four runs.
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
         first_runs = [is_blank for is_blank, _ in itertools.islice(runs, 4)]
-        # One run of text at most, perhaps between empty lines.
         has_line_documents = first_runs.count(False) < 2
     unit = "document" if has_line_documents else "sentence"
     listener.say(f"{path}: one {unit} a line")
@@ -238,7 +248,11 @@ def _texts(
 def _rows(
     path: Path, settings: DataSection, listener: Listener
 ) -> Iterator[tuple[int, list[str], bool]]:
-    """Yields line (or row), lines and `cut` of each row of a file with columns."""
+    """Yields the documents of a file with columns: each row is one, to be cut into sentences.
+
+    Yields:
+        The number of the row's line (or of the row), its lines, and True.
+    """
     for rows in _READER.stream(
         path,
         settings,
@@ -247,7 +261,8 @@ def _rows(
     ):
         row_numbers = rows.lines or rows.numbers or range(1, len(rows) + 1)
         for row_number, text in zip(row_numbers, rows.columns["text"], strict=True):
-            yield row_number, [line for part in text.splitlines() if (line := part.strip())], True
+            lines = map(str.strip, text.splitlines())
+            yield row_number, [line for line in lines if line], True
 
 
 class Survey(NamedTuple):
@@ -289,53 +304,58 @@ def survey(
         DataError: files that are not what they should be; a corpus without text, or with none left
             for training; too many repeated lines.
     """
-    lines = array("q")
-    texts = array("q")
-    ends = [0]
+    line_hashes = array("q")
+    text_hashes = array("q")  # of each document; -1 for one without text
+    ends = [0]  # number of documents up to the end of each corpus
     for corpus in corpora:
         for document in corpus.documents(listener):
-            lines.extend(hash(line) for line in document.lines if _counts(line))
-            texts.append(_hash(document.lines) if document.lines else -1)
-            if len(texts) % _ROWS == 0:
-                listener.advance("reading the corpus", len(texts), 0)
-        ends.append(len(texts))
+            line_hashes.extend(hash(line) for line in document.lines if _counts(line))
+            text_hashes.append(_hash(document.lines) if document.lines else -1)
+            if len(text_hashes) % _ROWS == 0:
+                listener.advance("reading the corpus", len(text_hashes), 0)
+        ends.append(len(text_hashes))
     listener.finish("reading the corpus")
-    hashes = np.frombuffer(texts, dtype=np.int64)
-    full = hashes >= 0
-    different = sorted_unique(hashes[full])
+
+    hashes = np.frombuffer(text_hashes, dtype=np.int64)
+    has_text = hashes >= 0
+    different = sorted_unique(hashes[has_text])
     if fraction is None:
-        most = 0
+        n_held_out = 0
     else:
-        most = min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
-    held = np.isin(hashes, different[: max(most, 0)])
-    for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
-        if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
-            n_documents = count(int(full[a:b].sum()), "document")
+        n_requested = max(1, round(fraction * has_text.sum()))
+        n_held_out = min(MOST_HELD_OUT, n_requested, len(different) - 1)  # one is left to train on
+    is_held_out = np.isin(hashes, different[: max(n_held_out, 0)])
+
+    for corpus, (start, end) in zip(corpora, itertools.pairwise(ends), strict=True):
+        has_nothing_to_train_on = (is_held_out[start:end] == has_text[start:end]).all()
+        if has_nothing_to_train_on or (fraction is not None and n_held_out < 1):
+            n_documents = count(int(has_text[start:end].sum()), "document")
             message = (
                 f"the corpus '{corpus.name}' has {n_documents} with text, and none to train on "
-                "beside "
-                "one for validation"
+                "beside one for validation"
             )
             remedy = (
                 "Give more documents, with empty lines between them, or a file with "
                 "`data.validation_file=`."
             )
             raise DataError(message, remedy=remedy)
-    notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
-    kinds = {
-        "have no text and are left out": ~full,
-        "are held out for validation, by the hashes of their texts": held,
+    notes = _repeated(corpora, np.frombuffer(line_hashes, dtype=np.int64), allowed=allow_duplicates)
+    masks = {
+        "have no text and are left out": ~has_text,
+        "are held out for validation, by the hashes of their texts": is_held_out,
     }
     notes += [
-        f"{count_of(int(of.sum()), len(full), 'document')} {message}"
-        for message, of in kinds.items()
-        if of.any()
+        f"{count_of(int(mask.sum()), len(mask), 'document')} {message}"
+        for message, mask in masks.items()
+        if mask.any()
     ]
-    return Survey(len(full), np.flatnonzero(held).tolist(), notes)
+    return Survey(
+        documents=len(has_text), held_out=np.flatnonzero(is_held_out).tolist(), notes=notes
+    )
 
 
 def _counts(line: str) -> bool:
-    """Whether a repeated line is one too many.
+    """Returns whether a line counts as repeated if it occurs again.
 
     Headings ("Results", "Case report") recur in sound corpora; so a line counts from three words
     on, or 25 characters, for languages without spaces.
@@ -344,39 +364,39 @@ def _counts(line: str) -> bool:
 
 
 def _hash(lines: Sequence[str]) -> int:
-    """Returns the same positive number everywhere, unlike `hash`."""
+    """Returns a hash of a document, the same positive number in every process, unlike `hash`."""
     text = "\n".join(lines)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1
+    return int.from_bytes(digest) >> 1  # 63 bits: it fits a signed number, and -1 stays free
 
 
 def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:
     """Returns how many lines are repeated, in words; nothing where they are few.
 
-    Sorts the hashes of all in place.
+    Args:
+        corpora: They are read once more, for examples.
+        hashes: Of their lines; sorted in place.
+        allowed: Whether too many repeated lines are reported rather than refused.
 
     Raises:
-        DataError: they are too many, and not allowed.
+        DataError: They are too many, and not allowed.
     """
     hashes.sort()
-    again = hashes[1:] == hashes[:-1]
-    if again.sum() <= MOST_REPEATED * len(hashes):
+    is_repeated = hashes[1:] == hashes[:-1]
+    n_repeated = int(is_repeated.sum())
+    if n_repeated <= MOST_REPEATED * len(hashes):
         return []
-    known = hashes[1:][again]
-    every = (
-        line for corpus in corpora for document in corpus.documents() for line in document.lines
-    )
-    lines = (
-        line
-        for line in every
-        if known[np.searchsorted(known, hash(line)) % len(known)] == hash(line)
-    )
-    examples = " and ".join(
-        [*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2]
-    )
+
+    repeated_hashes = hashes[1:][is_repeated]
+    documents = chain.from_iterable(corpus.documents() for corpus in corpora)
+    lines = chain.from_iterable(document.lines for document in documents)
+    repeated_lines = (line for line in lines if _is_among(hash(line), repeated_hashes))
+    # One line may recur many times, so two different ones are looked for among the first 1000.
+    first_lines = [repr(shorten(line)) for line in itertools.islice(repeated_lines, 1000)]
+    examples = " and ".join([*dict.fromkeys(first_lines)][:2])
     message = (
-        f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up "
-        f"already, such as {examples}"
+        f"{count_of(n_repeated, len(hashes), 'line')} of the corpus stand further up already, such "
+        f"as {examples}"
     )
     if not allowed:
         raise DataError(
@@ -387,13 +407,25 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     return [message]
 
 
+def _is_among(number: int, sorted_numbers: Ints) -> bool:
+    """Returns whether a number is one of at least one sorted numbers."""
+    position = np.searchsorted(sorted_numbers, number) % len(sorted_numbers)
+    return bool(sorted_numbers[position] == number)
+
+
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
-    """Returns documents as rows: `text` has a sentence per line, and is its own label."""
-    named_texts = [
-        (document.id, "\n".join(document.sentences)) for document in documents if document.sentences
-    ]
-    texts = [text for _, text in named_texts]
-    return Rows(split, {"text": texts, "label": texts}, [name for name, _ in named_texts], source)
+    """Returns documents as rows: `text` has a sentence per line, and is its own label.
+
+    Documents without sentences are left out.
+    """
+    ids: list[str] = []
+    texts: list[str] = []
+    for document in documents:
+        sentences = document.sentences
+        if sentences:
+            ids.append(document.id)
+            texts.append("\n".join(sentences))
+    return Rows(split, {"text": texts, "label": texts}, ids, source)
 
 
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
@@ -410,9 +442,10 @@ def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
         documents = chain.from_iterable(corpus.documents(listener) for corpus in scored)
         return corpus_rows(documents, split="validation", source=data.validation_file)
     corpora = open_corpora(recipe.pretraining.corpus, data)
-    held = set(survey(corpora, fraction=data.validation_fraction, allow_duplicates=True).held_out)
+    facts = survey(corpora, fraction=data.validation_fraction, allow_duplicates=True)
+    held_out_numbers = set(facts.held_out)
     numbered = enumerate(chain.from_iterable(corpus.documents(listener) for corpus in corpora))
-    held_out = (document for number, document in numbered if number in held)
+    held_out = (document for number, document in numbered if number in held_out_numbers)
     return corpus_rows(held_out, split="validation", source="the documents held out")
 
 

@@ -75,9 +75,11 @@ def detect_dialect(
         UsageError: a delimiter of more than one character.
         DataError: no line with content, two columns of one name.
     """
-    longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)  # a C long on every platform
-    before = csv.field_size_limit(longest_cell)
-    current().restore_later("csv.field_size_limit", partial(csv.field_size_limit, before))
+    # The csv module's limit is a setting of the whole process, so the session restores it. It must
+    # fit a C long, which has 32 bits on some platforms.
+    longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)
+    limit_before = csv.field_size_limit(longest_cell)
+    current().restore_later("csv.field_size_limit", partial(csv.field_size_limit, limit_before))
     if sample and sample[0].startswith("sep="):
         message = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
         raise DataError(message, remedy="Take the line out; the separator is found without it.")
@@ -143,8 +145,10 @@ def records(
     pending_header = dialect.header
     header: _Header | None = None
     unnamed: list[int] = []
-    in_unnamed = 0
-    blank = skipped = 0
+    n_in_unnamed = 0
+    # Blank lines count as skipped once a record follows: those at the end of a file are no fault.
+    n_blank = 0
+    n_skipped = 0
     numbered_fields = _split(
         lines,
         dialect.delimiter,
@@ -154,10 +158,10 @@ def records(
     )
     for line, fields in numbered_fields:
         if not fields:
-            blank += 1
+            n_blank += 1
             continue
-        skipped += blank
-        blank = 0
+        n_skipped += n_blank
+        n_blank = 0
         if len(fields) != width:
             error = _wrong_width(fields, line, dialect, source)
             if on_bad_record is None:
@@ -167,9 +171,8 @@ def records(
         if pending_header:
             pending_header = False
             header = _Header(fields)
-            unnamed = [
-                i for i, cell in enumerate(fields) if i > 0 and not cell.strip()
-            ]  # 0: an index, by pandas
+            # A first column without a name is the index that pandas writes.
+            unnamed = [i for i, cell in enumerate(fields) if i > 0 and not cell.strip()]
             continue
         if header is not None and header.is_repeated_by(fields):
             repeated = header.repeated(fields, f"{source}:{line}")
@@ -177,17 +180,17 @@ def records(
                 raise repeated
             on_bad_record(repeated)
             continue
-        in_unnamed += any(fields[i].strip() for i in unnamed)
+        n_in_unnamed += any(fields[i].strip() for i in unnamed)
         yield line, fields
-    if in_unnamed:
+    if n_in_unnamed:
         columns = ", ".join(dialect.names[i] for i in unnamed)
         more = "are parts of texts there, cut at separators that are not quoted?"
         listener.say(
-            f"{source}: {count(in_unnamed, 'row')} have something in columns without a name "
+            f"{source}: {count(n_in_unnamed, 'row')} have something in columns without a name "
             f"({columns}): {more}"
         )
-    if skipped:
-        listener.warn(f"{source}: {skipped} blank lines between the rows are skipped")
+    if n_skipped:
+        listener.warn(f"{source}: {n_skipped} blank lines between the rows are skipped")
 
 
 class _Header:
@@ -250,30 +253,51 @@ def _split(
     source: str,
     on_bad_record: OnBadRecord | None = None,
 ) -> Iterator[Record]:
-    """Yields all records, blank lines as empty lists."""
+    """Yields all records with the number of their first line; blank lines are empty lists.
+
+    `"a,b"` on line 7 -> `(7, ["a", "b"])`.
+
+    Args:
+        lines: Of the file.
+        delimiter: One character.
+        quoted: Whether fields may be quoted, and have line ends and delimiters in them then.
+        source: Name of the file.
+        on_bad_record: Gets the errors of wrong quotes; if None, the first one is raised.
+
+    Raises:
+        DataError: Wrong quotes, with file and line.
+    """
     if not quoted:
         for number, line in enumerate(lines, start=1):
             bare = line.rstrip("\n").removesuffix("\r")
             yield number, bare.split(delimiter) if bare else []
         return
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    begins = 1
+    first_line = 1  # of the next record, which may have several lines
     while True:
         try:
             for fields in reader:
-                yield begins, fields
-                begins = reader.line_num + 1
+                yield first_line, fields
+                first_line = reader.line_num + 1
             return
         except csv.Error as error:
-            bad = _bad_quotes(error, begins, reader.line_num, source)
+            data_error = _bad_quotes(error, first_line, reader.line_num, source)
             if on_bad_record is None:
-                raise bad from error
-            on_bad_record(bad)
-            begins = reader.line_num + 1
+                raise data_error from error
+            on_bad_record(data_error)
+            # The reader goes on with the line after the one where the record went wrong.
+            first_line = reader.line_num + 1
 
 
 def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
-    """Returns the error for a record that has more or fewer fields than the first one."""
+    """Returns the error for a record that has more or fewer fields than the first one.
+
+    Args:
+        fields: Of the record.
+        line: Where it begins.
+        dialect: How the file is written.
+        source: Name of the file.
+    """
     delimiter = _WORDS.get(dialect.delimiter, repr(dialect.delimiter))
     first_record = "header" if dialect.header else "first row"
     if dialect.quoted:
@@ -332,6 +356,16 @@ def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> D
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
+    """Returns what separates the fields: as it was said, else what gives the most even records.
+
+    Args:
+        sample: The first lines of the file.
+        expected: The separator that the suffix suggests. Another one must fit clearly to win.
+        settings: `delimiter` says it, or is None.
+
+    Raises:
+        UsageError: A separator that can't be one was named.
+    """
     if settings.delimiter is not None:
         if settings.delimiter in '"\r\n':
             message = f"{settings.delimiter!r} can't separate fields"
@@ -396,38 +430,48 @@ def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> l
 
 
 def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
-    """Whether quotes mean what they mean in CSV.
+    """Returns whether quotes enclose fields, as in CSV, or are characters like any other.
 
-    Always, except between tabs, where files without any quoting are as common (GLUE's): there they
-    do where they are balanced, give even records, and don't glue even lines together.
+    Without tabs they always enclose fields. Tab-separated files often have no quoting (GLUE's):
+    there, quotes enclose fields if they are balanced, if all records have as many fields then, and
+    if they don't join lines that already have as many fields without quoting.
+
+    Args:
+        lines: All lines of the file if they can be had, else the first ones. They are read once.
+        delimiter: One character.
+        source: Name of the file.
+        listener: Told if quotes are characters like any other.
     """
     if delimiter != "\t":
         return True
-    widths = Counter[int]()
-    plain_widths = Counter[int]()
-    opening_quotes = False
+    quoted_widths = Counter[int]()  # number of fields -> records, with quoting
+    plain_widths = Counter[int]()  # the same for lines, without quoting
+    has_opening_quotes = False
 
     def counted() -> Iterator[str]:
         """Passes lines on, and counts their fields as if there were no quoting."""
-        nonlocal opening_quotes
+        nonlocal has_opening_quotes
         for line in lines:
             if line.strip("\r\n"):
                 plain_widths[line.count("\t") + 1] += 1
-                opening_quotes = opening_quotes or line.startswith('"') or '\t"' in line
+                has_opening_quotes = has_opening_quotes or line.startswith('"') or '\t"' in line
             yield line
 
-    passed = counted()
+    counted_lines = counted()
     try:
-        widths.update(
-            len(fields) for fields in csv.reader(passed, delimiter="\t", strict=True) if fields
+        quoted_widths.update(
+            len(fields)
+            for fields in csv.reader(counted_lines, delimiter="\t", strict=True)
+            if fields
         )
-        sound = len(widths) == 1
+        is_even = len(quoted_widths) == 1
     except csv.Error:
-        sound = False
-        deque(passed, maxlen=0)
-    if not opening_quotes:
+        is_even = False
+        deque(counted_lines, maxlen=0)  # the counts need the rest of the lines, too
+    if not has_opening_quotes:
         return False  # either way reads the same
-    if sound and (widths.total() == plain_widths.total() or len(plain_widths) != 1):
+    joins_no_lines = quoted_widths.total() == plain_widths.total()
+    if is_even and (joins_no_lines or len(plain_widths) != 1):
         return True
     listener.say(
         f"{source}: quotes are taken as plain characters, since they are not balanced as CSV "
@@ -437,14 +481,20 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
-    """Returns whether the first record holds names.
+    """Returns whether the first record has the names of the columns.
 
-    Its names were given or are usual, or nothing in it looks like data.
+    It does if it has a name that was given, a usual name that does not recur below it, or a word
+    above a column of numbers; and if nothing in it looks like data.
+
+    Args:
+        records: The first records of a file.
+        settings: They may name columns.
     """
-    first = [cell.strip() for cell in records[0]]
-    first, records = _without_empty_columns(first, records)
-    same_width = [record for record in records[1:] if len(record) == len(first)]
-    header = _Header(first)
+    first_record = [cell.strip() for cell in records[0]]
+    first_record, records = _without_empty_columns(first_record, records)
+    same_width = [record for record in records[1:] if len(record) == len(first_record)]
+    header = _Header(first_record)
+    # Joined files repeat their header; without these records, its names don't recur.
     rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
     named_columns = {
         settings.text_column,
@@ -452,35 +502,48 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
         settings.label_column,
         settings.id_column,
     }
-    if named_columns & set(first):
+    if named_columns & set(first_record):
         return True
-    recurs = [any(record[i].strip() == cell for record in rest) for i, cell in enumerate(first)]
-    if any(known_name(cell) and not again for cell, again in zip(first, recurs, strict=True)):
-        return True
-    if len(first) == 1:
-        return False
-    numbers = [
-        bool(rest) and all(_NUMBER.fullmatch(r[i].strip()) for r in rest) for i in range(len(first))
+
+    recurs = [
+        any(record[i].strip() == cell for record in rest) for i, cell in enumerate(first_record)
     ]
     if any(
-        column and not _NUMBER.fullmatch(cell) for column, cell in zip(numbers, first, strict=True)
+        known_name(cell) and not recurs_below
+        for cell, recurs_below in zip(first_record, recurs, strict=True)
     ):
         return True
-    looks_like_data = (
-        any(recurs) or not all(first) or any(_NUMBER.fullmatch(cell) for cell in first)
-    )
+    if len(first_record) == 1:
+        return False
+
+    are_numbers = [
+        bool(rest) and all(_NUMBER.fullmatch(record[i].strip()) for record in rest)
+        for i in range(len(first_record))
+    ]
+    if any(
+        is_numeric and not _NUMBER.fullmatch(cell)
+        for is_numeric, cell in zip(are_numbers, first_record, strict=True)
+    ):
+        return True
+
+    has_numbers = any(_NUMBER.fullmatch(cell) for cell in first_record)
+    has_blanks = not all(first_record)
+    looks_like_data = any(recurs) or has_blanks or has_numbers
     return not looks_like_data
 
 
 def _without_empty_columns(
     first: list[str], records: Sequence[Sequence[str]]
 ) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Returns the first record, and all records, without empty columns.
-
-    An empty column has no name and hardly a value.
+    """Returns the first record, and all records, without columns that have no name and no values.
 
     Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether
     there is a header.
+
+    Args:
+        first: The first record, its cells stripped.
+        records: All records, the first one among them. Those of another width are left out if
+            columns are.
     """
     blank = [i for i, cell in enumerate(first) if not cell]
     rest = [record for record in records[1:] if len(record) == len(first)]

@@ -89,6 +89,7 @@ def no_rows_in(head: bytes) -> tuple[str, str] | None:
 
 
 def _zipped(head: bytes) -> tuple[str, str]:
+    """Returns what a zip archive is (Office writes its documents as such), and what to do."""
     if b"xl/" in head or b"spreadsheet" in head or b"[Content_Types].xml" in head:
         return "not text but a spreadsheet (or another document of Office)", _SAVE_SHEET
     return (
@@ -137,26 +138,27 @@ def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
 
 
 def _decoded(head: bytes, encoding: str | None) -> str:
+    """Returns the first bytes as text: UTF-16 by its byte-order mark, else `encoding` or UTF-8."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         encoding = "utf-16"
     return head.decode(encoding or "utf-8", "replace").removeprefix("\ufeff")
 
 
 def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
-    """Returns the kind of a table whose first line has a usual name of a column.
+    """Returns the kind of a table if its first line has a usual column name; else None.
 
-    The other lines must fit it.
+    The other lines must have as many fields. A header alone is a table if two of its names are
+    usual ones.
     """
     if lines:
-        first = lines[0].rstrip("\r\n")
+        header = lines[0].rstrip("\r\n")
     else:
-        first = ""
+        header = ""
     for delimiter in _DELIMITERS:
-        names = [name.strip(' "') for name in first.split(delimiter)]
-        is_header = (
-            len(names) > 1 and max(map(len, names)) <= _LONGEST_CELL and any(map(known_name, names))
-        )
-        if is_header and _fit(lines, delimiter, len(names), sure=sum(map(known_name, names)) > 1):
+        names = [name.strip(' "') for name in header.split(delimiter)]
+        n_known = sum(map(known_name, names))
+        is_header = len(names) > 1 and max(map(len, names)) <= _LONGEST_CELL and n_known > 0
+        if is_header and _fit(lines, delimiter, len(names), sure=n_known > 1):
             return "tsv" if delimiter == "\t" else "csv"
     return None
 
@@ -174,11 +176,9 @@ def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> boo
         widths = [len(record) for record in csv.reader(lines[1:], delimiter=delimiter) if record]
     except csv.Error:
         return False
-    # the last record may be cut off
-    if len(widths) > 1:
-        complete = widths[:-1]
-    else:
-        complete = widths
-    if not complete:
+    if not widths:
         return sure
-    return sum(n_fields == width for n_fields in complete) >= 0.9 * len(complete)
+    if len(widths) > 1:
+        widths = widths[:-1]  # the last record may be cut off
+    # A text may have a separator in it that is not quoted.
+    return sum(n_fields == width for n_fields in widths) >= 0.9 * len(widths)

@@ -22,9 +22,7 @@ from bertctl.words import count
 
 
 def guess_id_column(table: Table, used: Collection[str]) -> str | None:
-    """Returns the column with a file's own ids, or None.
-
-    It is called `id` or another of their usual names.
+    """Returns the column with a file's own ids, by its usual names (`id`, `guid` ...); or None.
 
     Args:
         table: The first rows of the file.
@@ -35,6 +33,7 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
     if "id" in table.columns and "id" not in used:
         candidates = ["id"]
     else:
+        # Reversed, so that of names that differ only by case the first one stays.
         by_name = {folded(name): name for name in reversed([*table.columns]) if name not in used}
         candidates = [by_name[name] for name in OWN_ID_NAMES if name in by_name]
     return next((name for name in candidates if not all(map(_is_blank, table.columns[name]))), None)
@@ -118,11 +117,21 @@ class FileIds:
     def _refuse_repeated(
         self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table
     ) -> None:
-        for earlier in self._hashes:
-            repeated = np.isin(hashes, earlier)
-            if repeated.any():
+        """Refuses ids of a chunk that occur in an earlier one.
+
+        Args:
+            hashes: Of the ids that are not blank.
+            texts: The same ids.
+            table: The chunk, for messages.
+
+        Raises:
+            DataError: With the first of them.
+        """
+        for earlier_hashes in self._hashes:
+            is_repeated = np.isin(hashes, earlier_hashes)
+            if is_repeated.any():
                 message = (
-                    f"{table.source}: the id '{texts[int(repeated.argmax())]}' occurs in "
+                    f"{table.source}: the id '{texts[int(is_repeated.argmax())]}' occurs in "
                     f"'{self.column}' twice"
                 )
                 raise DataError(
@@ -143,7 +152,7 @@ class FileIds:
 
 
 def _faults(repeated: int, blank: int, total: int, column: str) -> str:
-    """Returns what is wrong with ids: `2 of 10 ids in 'id' stand twice, 1 is blank`."""
+    """Returns what is wrong with ids: `2 of 10 ids in 'id' repeat an earlier one`."""
     faults = []
     if repeated:
         faults.append(f"{repeated} of {count(total, 'id')} in '{column}' repeat an earlier one")

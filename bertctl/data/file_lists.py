@@ -69,7 +69,7 @@ def _matches(pattern: str) -> list[str]:
     Raises:
         UnavailableError: There are none.
     """
-    # As it was typed.
+    # `glob`, as `Path` would drop a leading `./` of what was typed.
     names = [name for name in glob.glob(pattern) if not os.path.isdir(name)]  # noqa: PTH112, PTH207
     if names:
         return sorted(names, key=natural_order)

@@ -77,10 +77,9 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
             raise UnknownSuffixError(message, remedy=remedy)
         raise UnknownSuffixError(
             f"{message}, and its first bytes do not tell its format",
-            remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
-            f"cp {shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table "
-            "or for "
-            "lines of text.",
+            remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: cp "
+            f"{shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table or "
+            "for lines of text.",
         )
     return SUFFIXES[suffix]
 

@@ -98,11 +98,9 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
 
 
 def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
-    """Returns what a file is by its first bytes, else by its suffix.
+    """Returns what a file is by its first bytes, else by its suffix; None if neither tells.
 
-    None where neither says anything.
-
-    That the bytes say something else than the suffix is told.
+    The listener is told if the bytes say something else than the suffix.
 
     Raises:
         UnavailableError: the file does not exist.
@@ -115,15 +113,18 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     else:
         suffix_kind = SUFFIXES.get(suffix_of(source))
     encoding = options.settings.encoding
-    content = kind_of_head(
-        first_bytes(source), encoding if encoding and is_encoding(encoding) else None
-    )
+    if encoding is not None and not is_encoding(encoding):
+        encoding = None  # it is refused where the file is decoded
+    content = kind_of_head(first_bytes(source), encoding)
     is_table = content in ("csv", "tsv")
     if source != "-" and source.suffix.lower() != ".gz" and is_gzip(source):
         options.listener.say(f"{source}: unpacked, since it is gzip, though it is not named .gz")
-    # All of these fit a table: `detect_dialect` finds the separator.
-    tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
-    if content is None or content == suffix_kind or (is_table and suffix_kind in tables):
+    # A .csv with tabs and a .tsv with commas fit, since `detect_dialect` finds the separator. A
+    # .txt of labelled rows, which is read whole, is a table; one to predict on may be lines.
+    fitting_suffixes = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
+    if content is None or content == suffix_kind:
+        return suffix_kind
+    if is_table and suffix_kind in fitting_suffixes:
         return suffix_kind
     if is_table:
         noun = "a table"
@@ -161,50 +162,65 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
 
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
+    """Yields a file's columns as they are, one table per chunk, of a kind that is known."""
     source = as_read(source)
     name = source_name(source)
     with open_bytes(source) as file:
         if kind == "parquet":
-            _require_parquet(file, name)
-            if source != "-" and not isinstance(file, UnpackedFile):
-                yield from _parquet_tables(file, name, options)
-                return
-            with tempfile.TemporaryFile() as spool:
-                copy_bounded(file, spool, name)
-                spool.seek(0)
-                yield from _parquet_tables(cast(BinaryIO, spool), name, options)
+            yield from _tables_of_parquet(source, file, options)
             return
         if kind == "jsonl":
-            is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
-            document, tables = document_or_tables(
-                file, name, options, longest=LONGEST_DOCUMENT if is_list else 0
-            )
-            if document is not None:
-                document_table = table_of_document(document, name, options)
-                options.listener.expect(len(document_table))
-                yield from document_table.chunks(options.chunk_rows)
-            else:
-                yield from _expecting(
-                    file, (_without_tasks(table, options) for table in tables), options
-                )
+            yield from _tables_of_json(file, name, options)
             return
         lines = text_lines(file, name, options)
         if kind == "lines":
-            numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
-            chunks = in_chunks(numbered, options.chunk_rows, weight=_characters)
-            tables = (
-                Table({"text": [text for _, text in chunk]}, name, [n for n, _ in chunk])
-                for chunk in chunks
-            )
-            if options.kind is None:
+            tables = _tables_of_lines(lines, name, options)
+            if options.kind is None:  # nobody said that these are lines, so they may be JSON
                 tables = _telling_json_lines(tables, name, options.listener)
         else:
             tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
         yield from _expecting(file, tables, options)
 
 
+def _tables_of_parquet(source: Source, file: BinaryIO, options: ReadOptions) -> Iterator[Table]:
+    """Yields the rows of an open Parquet file, through a temporary file if it can't be sought."""
+    name = source_name(source)
+    _require_parquet(file, name)
+    can_seek = source != "-" and not isinstance(file, UnpackedFile)
+    if can_seek:
+        yield from _parquet_tables(file, name, options)
+        return
+    with tempfile.TemporaryFile() as spool:
+        copy_bounded(file, spool, name)
+        spool.seek(0)
+        yield from _parquet_tables(cast(BinaryIO, spool), name, options)
+
+
+def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[Table]:
+    """Yields the objects of an open JSON or JSON Lines file."""
+    # A list may stand on one line, which then may be as long as a document.
+    is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
+    document, tables = document_or_tables(
+        file, name, options, longest=LONGEST_DOCUMENT if is_list else 0
+    )
+    if document is not None:
+        document_table = table_of_document(document, name, options)
+        options.listener.expect(len(document_table))
+        yield from document_table.chunks(options.chunk_rows)
+    else:
+        tables = (_without_tasks(table, options) for table in tables)
+        yield from _expecting(file, tables, options)
+
+
+def _tables_of_lines(lines: Iterator[str], name: str, options: ReadOptions) -> Iterator[Table]:
+    """Yields lines as the column `text`, each with its number."""
+    numbered = enumerate((line.rstrip("\n").removesuffix("\r") for line in lines), start=1)
+    for chunk in in_chunks(numbered, options.chunk_rows, weight=_characters):
+        yield Table({"text": [text for _, text in chunk]}, name, [number for number, _ in chunk])
+
+
 def _without_tasks(table: Table, options: ReadOptions) -> Table:
-    """Returns objects that stand one per line; Label Studio's tasks as rows."""
+    """Returns a table as it is, or with Label Studio's tasks as rows if its objects are tasks."""
     if not label_studio.has_tasks(table):
         return table
     with loading(table.source, remedy=options.form):
@@ -252,12 +268,15 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
-    """Yields the tables, after the listener has heard how many rows the open file seems to have."""
-    rows = 0
+    """Yields the tables, and tells the listener how many rows the open file seems to have.
+
+    That is guessed anew with each chunk, by the share of the file's bytes that have been read.
+    """
+    n_rows = 0
     for table in tables:
-        rows += len(table)
+        n_rows += len(table)
         if not options.whole:
-            options.listener.expect(rows_expected(file, rows))
+            options.listener.expect(rows_expected(file, n_rows))
         yield table
 
 
@@ -266,12 +285,19 @@ def text_lines(
 ) -> Iterator[str]:
     """Yields the lines of an open file.
 
-    If bad records are left out, bytes that are no text become U+FFFD.
+    Args:
+        file: The file.
+        name: Its name, for messages.
+        options: If bad records are left out and not counted, bytes that are no text become U+FFFD.
+        longest: Characters that a line may have, if they are more than `data.longest_line`.
+
+    Raises:
+        DataError: Bytes that are no text, or a line that is too long.
     """
-    lenient = options.on_bad_record is not None and options.skipped is None
-    errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
+    is_lenient = options.on_bad_record is not None and options.skipped is None
+    errors: Literal["strict", "replace"] = "replace" if is_lenient else "strict"
     settings = options.settings
-    longest = max(longest, options.settings.longest_line * 1_000_000)
+    longest = max(longest, settings.longest_line * 1_000_000)
     return decoded_lines(
         file,
         name,
@@ -286,6 +312,20 @@ def text_lines(
 def _delimited_tables(
     source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool
 ) -> Iterator[Table]:
+    """Yields the rows of a CSV or TSV file; as one table if it is read whole.
+
+    The dialect is detected first. That needs the first lines for separator and header, and all
+    lines for quoting. They are held in memory or read twice, whichever fits.
+
+    Args:
+        source: The file, which is opened again if its lines are read twice.
+        lines: Its lines.
+        options: How it is read.
+        tabs: Whether its suffix says tabs.
+
+    Raises:
+        DataError: A record that is not as the others, with file and line.
+    """
     name = source_name(source)
     settings = options.settings
     listener = options.listener
@@ -296,18 +336,17 @@ def _delimited_tables(
         source=name,
         listener=listener,
     )
-    everything: Iterable[str]
+    all_lines: Iterable[str]
     if options.whole and _is_large(source):
         sample = list(itertools.islice(lines, SAMPLE_LINES))
         # Read once for its errors: they come before any other message.
         deque(lines, maxlen=0)
         silent = replace(options, listener=SILENT)
-        with open_bytes(source) as again:
-            dialect = detect(sample, text_lines(again, name, silent))
-        with open_bytes(source) as again:
-            everything = text_lines(again, name, silent)
+        with open_bytes(source) as reopened:
+            dialect = detect(sample, text_lines(reopened, name, silent))
+        with open_bytes(source) as reopened:
             file_records = records(
-                everything,
+                text_lines(reopened, name, silent),
                 dialect,
                 source=name,
                 listener=listener,
@@ -316,21 +355,20 @@ def _delimited_tables(
             yield table_of_records(dialect.names, file_records, name, header=dialect.header)
         return
     if options.whole:
-        everything = all_lines = list(lines)
-        dialect = detect(all_lines[:SAMPLE_LINES], all_lines)
+        held_lines = list(lines)
+        all_lines = held_lines
+        dialect = detect(held_lines[:SAMPLE_LINES], held_lines)
     else:
         sample = list(itertools.islice(lines, SAMPLE_LINES))
-        everything = itertools.chain(sample, lines)
-        if is_read_once(source):
+        all_lines = itertools.chain(sample, lines)
+        if is_read_once(source):  # a pipe: quoting is judged by its first lines
             dialect = detect(sample, sample)
-        else:  # a file can be read twice, so quoting is judged by all of it
-            with open_bytes(source) as again:
-                of_all = text_lines(
-                    again, name, replace(options, listener=SILENT, on_bad_record=None)
-                )
-                dialect = detect(sample, of_all)
+        else:
+            silent = replace(options, listener=SILENT, on_bad_record=None)
+            with open_bytes(source) as reopened:
+                dialect = detect(sample, text_lines(reopened, name, silent))
     file_records = records(
-        everything,
+        all_lines,
         dialect,
         source=name,
         listener=listener,
@@ -344,24 +382,32 @@ def _delimited_tables(
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
-def _characters(numbered: tuple[int, str]) -> int:
-    return len(numbered[1])
+def _characters(numbered_line: tuple[int, str]) -> int:
+    """Returns how many characters a line has, by which chunks are bounded."""
+    return len(numbered_line[1])
 
 
 def _is_large(source: Source) -> bool:
-    """Returns whether the lines of a file are not held, but read again."""
+    """Returns whether a file is so large that its lines are read again rather than held."""
     return isinstance(source, Path) and regular(source).stat().st_size >= _LARGE
 
 
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
-    """Returns a whole JSON document and no tables, or None and the tables.
+    """Returns a whole JSON document and no tables, or None and tables of the objects, one per line.
 
-    The tables are made of the objects that stand one per line.
+    Args:
+        file: The open file.
+        source: Its name, for messages.
+        options: How it is read.
+        longest: Characters that a line may have: a document may be one line.
+
+    Raises:
+        DataError: It is no JSON or has no rows.
     """
     lines = text_lines(file, source, options, longest=longest)
-    head, document = _opened(lines, source, options.form)
+    head, document = _lines_or_document(lines, source, options.form)
     if document is not None:
         return document, iter(())
     numbered = enumerate(itertools.chain(head, lines), start=1)
@@ -381,22 +427,25 @@ def _tables_of_objects(
 
 
 def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) -> Iterator[Table]:
-    """Yields one table of all objects, if there are any."""
+    """Yields one table of all numbered objects, or no table if there are none."""
     table = table_of_objects(objects, source)
     if len(table):
         yield table
 
 
-def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
-    """Returns the lines read so far and None where each line is an object.
-
-    Else it returns nothing and the whole document.
+def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
+    """Returns the lines read so far and None, if each line is an object; else [] and the document.
 
     Objects that stand one after another, each over several lines, are a document that is a list of
     them.
 
+    Args:
+        lines: Of the file.
+        source: Its name, for messages.
+        form: What JSON of such rows looks like, for remedies.
+
     Raises:
-        DataError: nothing there, no JSON, or columns where rows are needed.
+        DataError: The file is empty, no JSON, or has columns where rows are needed.
     """
     head: list[str] = []
     for line in lines:
@@ -407,55 +456,66 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         raise NoRowsError(f"{source} is empty: it has no rows", remedy=form)
     require_room_for_json(head[-1], source)
     try:
-        first = json.loads(head[-1])
+        first_value = json.loads(head[-1])
     except (ValueError, RecursionError) as error:
         is_document = _begins_document(head, lines, error)
     else:
-        if isinstance(first, dict):
-            lists = [first.get(name) for name in ("data", "documents")]
-        else:
-            lists = [first]
-        objects = any(
-            isinstance(values, list) and all(isinstance(value, dict) for value in values)
-            for values in lists
-        )
-        is_list = isinstance(first, list) and not spacy_json.is_example(first)
-        is_document = objects or is_list or spacy_json.is_collection(first)
-        if not is_document and _holds_columns(first) and _is_last(head, lines):
+        is_document = _is_document(first_value)
+        if not is_document and _has_columns(first_value) and _is_last(head, lines):
             raise _columns_not_rows(source)
     if not is_document:
         return head, None
-    first = None  # its memory is needed for the whole document
+
+    first_value = None  # its memory is needed for the whole document
     text = "".join([*head, *lines])
     require_room_for_json(text, source)
     try:
         return [], parse(text)
     except (ValueError, RecursionError) as error:
-        if (
-            isinstance(error, json.JSONDecodeError)
-            and error.msg == "Extra data"
-            and text.lstrip().startswith("{")
-        ):
+        is_followed = isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"
+        if is_followed and text.lstrip().startswith("{"):
             return [], _json_values(text, source, form)
         raise _not_json(error, source, form) from error
+
+
+def _is_document(value: Any) -> bool:
+    """Returns whether the JSON of a file's first line is a whole document, not the first row.
+
+    It is a list of rows (but not spaCy's `[text, annotations]`), or an object that has such a list
+    under `data` or `documents`, or spaCy's collection of examples.
+    """
+    if isinstance(value, dict):
+        lists = [value.get(name) for name in ("data", "documents")]
+    else:
+        lists = [value]
+    has_objects = any(
+        isinstance(values, list) and all(isinstance(entry, dict) for entry in values)
+        for values in lists
+    )
+    is_list = isinstance(value, list) and not spacy_json.is_example(value)
+    return has_objects or is_list or spacy_json.is_collection(value)
 
 
 def _begins_document(head: list[str], lines: Iterator[str], error: Exception) -> bool:
     """Returns whether a line that is no JSON begins a document of several lines.
 
-    The next line may go to `head`.
+    Args:
+        head: The lines read so far; the last one is no JSON. The next line may be added.
+        lines: The other lines.
+        error: Of the JSON decoder.
     """
-    begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
-    if head[-1].strip() == "{" or head[-1].lstrip().startswith(begun):
+    known_beginnings = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
+    if head[-1].strip() == "{" or head[-1].lstrip().startswith(known_beginnings):
         return True
     breaks_off = isinstance(error, json.JSONDecodeError) and error.pos >= len(head[-1].rstrip())
     if not breaks_off or not is_json_row(head[-1]):
         return False
+    # An object that is cut off at the line's end: a next object shows that it is a broken row.
     return not _is_last(head, lines) and not head[-1].lstrip().startswith("{")
 
 
 def _is_last(head: list[str], lines: Iterator[str]) -> bool:
-    """Returns whether nothing but blank lines follows; what is read to find out goes to `head`."""
+    """Returns whether only blank lines follow; the lines read to find out are added to `head`."""
     for line in lines:
         head.append(line)
         if not line.isspace():
@@ -486,6 +546,7 @@ def _json_values(text: str, source: str, form: str) -> list[Any]:
 
 
 def _not_json(error: Exception, source: str, form: str) -> DataError:
+    """Returns the error for a document that is no JSON, with the line if the decoder knows it."""
     if isinstance(error, json.JSONDecodeError):
         where = f"{source}:{error.lineno}"
     else:
@@ -493,33 +554,32 @@ def _not_json(error: Exception, source: str, form: str) -> DataError:
     return DataError(f"{where}: this is not JSON: {error}", remedy=form)
 
 
-def _holds_columns(document: Any) -> bool:
-    """Returns whether an object has the rows of a table by columns.
+def _has_columns(document: Any) -> bool:
+    """Returns whether an object is a table by columns, as pandas' `to_json` writes it by default.
 
-    pandas writes tables so if nothing else is said.
-
-    These are a dictionary or a list for each column, all of one length; one row with words and tags
-    is not meant.
+    `{"text": {"0": "good", "1": "bad"}, "label": {"0": 1, "1": 0}}`, or with lists of one length in
+    place of the inner objects. A row with lists of words and tags is no such table.
     """
     if not isinstance(document, dict) or not document:
         return False
     if {"columns", "data"} <= document.keys():
         return True  # orient="split"
-    values = list(document.values())
-    if all(isinstance(value, dict) for value in values):
-        is_numbered = all(key.isdecimal() for key in document) or all(
-            key.isdecimal() for key in values[0]
-        )
-        is_table = is_numbered or len(values) > 1
-        return is_table and all(value.keys() == values[0].keys() for value in values)
-    are_lists = all(isinstance(value, list) and len(value) == len(values[0]) for value in values)
-    are_words = any(folded(name) in _WORD_NAMES for name in document) or spacy_json.is_collection(
-        document
-    )
-    return are_lists and len(values) > 1 and len(values[0]) > 1 and not are_words
+    columns = list(document.values())
+    if all(isinstance(column, dict) for column in columns):
+        has_row_numbers = all(key.isdecimal() for key in columns[0])
+        is_by_rows = all(key.isdecimal() for key in document)  # orient="index"
+        is_table = is_by_rows or has_row_numbers or len(columns) > 1
+        return is_table and all(column.keys() == columns[0].keys() for column in columns)
+
+    n_rows = len(columns[0]) if isinstance(columns[0], list) else 0
+    have_one_length = all(isinstance(column, list) and len(column) == n_rows for column in columns)
+    has_words = any(folded(name) in _WORD_NAMES for name in document)
+    is_row = has_words or spacy_json.is_collection(document)
+    return have_one_length and len(columns) > 1 and n_rows > 1 and not is_row
 
 
 def _columns_not_rows(source: str) -> DataError:
+    """Returns the error for a table by columns, with what writes it by rows."""
     remedy = (
         "Write it again: df.to_json(FILE, orient='records', lines=True, force_ascii=False). "
         "It is read by pandas.read_json(FILE), or by pandas.DataFrame(json.load(open(FILE)))."
@@ -535,7 +595,7 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     Raises:
         DataError: there is no list of them.
     """
-    if _holds_columns(document):
+    if _has_columns(document):
         raise _columns_not_rows(source)
     if isinstance(document, dict) and "data" in document:
         entries = document["data"]
@@ -559,8 +619,8 @@ def _json_objects(
     """Yields line number and object of each numbered line; blank lines are no rows.
 
     Raises:
-        DataError: a line that is not a JSON object, with file and line, where nobody is told of bad
-            records.
+        DataError: A line that is not a JSON object, with file and line; unless
+            `options.on_bad_record` gets it.
     """
     for number, line in numbered:
         if line.isspace():
@@ -574,6 +634,16 @@ def _json_objects(
 
 
 def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
+    """Returns the object on a line of JSON Lines; an example of spaCy's as a row.
+
+    Args:
+        line: The text.
+        where: File and line, for messages.
+        form: What JSON of such rows looks like, for remedies.
+
+    Raises:
+        DataError: The line is no JSON, or no object.
+    """
     try:
         value = parse(line)
     except (ValueError, RecursionError) as error:
@@ -587,7 +657,7 @@ def _json_object(line: str, where: str, form: str) -> dict[str, Any]:
 
 
 def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterator[Table]:
-    """Yields the rows of a Parquet file.
+    """Yields the rows of a Parquet file, in chunks of `options.chunk_rows` or as one table.
 
     Raises:
         DataError: not Parquet, or damaged, or its rows or cells are too many or too long.
@@ -602,6 +672,7 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
             file, source, longest_cell=options.settings.longest_line * 1_000_000
         )
         features = class_features(parquet.schema.metadata)
+        # Few rows are lists of Python objects, many are packed batch by batch.
         if options.chunk_rows is None and not is_many(parquet.num_rows):
             columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
             for batch in parquet.batches(_WHOLE_BATCH, all_stay=True):
@@ -614,27 +685,31 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
             parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
             yield joined_tables(parts)
             return
-        first = 0
+        first_row = 0
         options.listener.expect(parquet.num_rows)
         for batch in parquet.batches(options.chunk_rows, all_stay=False):
-            yield _typed_table(batch.to_pydict(), features, source, first=first)
-            first += len(batch)
+            yield _typed_table(batch.to_pydict(), features, source, first=first_row)
+            first_row += len(batch)
 
 
 def _typed_table(
     columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0
 ) -> Table:
-    """Returns columns of a file whose columns have types.
+    """Returns the columns of a Parquet file as a table, with names of classes for their numbers.
 
-    The names of classes replace their numbers.
+    Args:
+        columns: Name -> cells. Those with classes are replaced in place.
+        features: Of the columns that have classes, as `class_features` returns them.
+        source: Name of the file.
+        first: Number of the first row in the file.
     """
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]
-    class_names = {
-        column: names
-        for column, feature in features.items()
-        if (names := names_of_classes(feature))
-    }
+    class_names: dict[str, tuple[str, ...]] = {}
+    for column, feature in features.items():
+        names = names_of_classes(feature)
+        if names:
+            class_names[column] = names
     return Table(
         columns,
         source,

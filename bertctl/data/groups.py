@@ -72,11 +72,10 @@ def size_of_largest(keys: Sequence[Hashable]) -> int:
 
 
 def first_positions(keys: Iterable[str]) -> Ints:
-    """Returns (N,) the position of the first key that equals each one.
+    """Returns (N,) the position of the first key that equals each one; a blank key's own position.
 
-    For a blank key it is its own position.
-
-    Keys are compared by 128 bits of their hashes, so that none is held.
+    `["a", "b", "a", ""]` -> `[0, 1, 0, 3]`. Keys are compared by 128 bits of their hashes, so that
+    no key has to be held in memory.
     """
     hashes = array("q")
     other_hashes = array("q")
@@ -88,27 +87,27 @@ def first_positions(keys: Iterable[str]) -> Ints:
 
     low = np.frombuffer(hashes, dtype=np.int64)
     high = np.frombuffer(other_hashes, dtype=np.int64)
-    order = np.lexsort((high, low))  # equal ones in the order of their positions
-    is_first = np.zeros(len(order), dtype=np.bool_)
-    is_first[:1] = True
+    order = np.lexsort((high, low))  # equal ones stand together, in the order of their positions
+    begins_group = np.zeros(len(order), dtype=np.bool_)
+    begins_group[:1] = True
     for half in (low, high):
         ordered = half[order]
-        is_first[1:] |= ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(is_first)
+        begins_group[1:] |= ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(begins_group)
     sizes = np.diff(starts, append=len(order))
 
-    first = np.empty(len(order), dtype=np.int64)
-    first[order] = np.repeat(order[starts], sizes)
+    positions = np.empty(len(order), dtype=np.int64)
+    positions[order] = np.repeat(order[starts], sizes)
     blank = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))
-    first[blank] = blank
-    return first
+    positions[blank] = blank
+    return positions
 
 
 @lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other
 def normalised(text: str) -> str:
-    """Returns Unicode's compatibility form without case, one space where there is any.
+    """Returns a text as it is compared: without case, with single spaces, in Unicode's form NFKC.
 
-    Full-width letters are plain.
+    `" Good   Film"` and `"ｇｏｏｄ film"` -> `"good film"`.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)

@@ -25,7 +25,9 @@ person."""
 
 
 def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
-    """Returns the task that a file is for, tried from the one with the most particular rows on.
+    """Returns the task that a file is for: the first whose reader makes sense of its first rows.
+
+    The tasks with the most particular rows are tried first.
 
     Args:
         path: the file, whose rows have labels.
@@ -54,6 +56,8 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
             if reading is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
+            # Single rows of a file for this task may be wrong, which is then the message. Else
+            # another task is tried.
             is_for_task = isinstance(error, KnownFormatError)
             if isinstance(error, DataError) and not is_for_task:
                 # Else it isn't JSON at all, or has no rows in the form of this task.
@@ -65,13 +69,13 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
             if is_for_task:
                 raise
             refusals.append(error)
-    raise next(
-        (error for error in reversed(refusals) if isinstance(error, DataError)), refusals[-1]
-    )
+    # No task fits. What is wrong with rows says more than that columns can't be guessed.
+    data_errors = [error for error in refusals if isinstance(error, DataError)]
+    raise (data_errors or refusals)[-1]
 
 
 def _is_mostly_for(reader: Reader, path: Path | MemoryFile, options: ReadOptions) -> bool:
-    """Whether a file is for a reader's task but for some of its rows, fewer than the others."""
+    """Returns whether most of a file's first rows are what a reader's task needs."""
     skipped = SkippedRows()
     try:
         reading = reader.guess(path, options.skipping(skipped))
@@ -81,31 +85,51 @@ def _is_mostly_for(reader: Reader, path: Path | MemoryFile, options: ReadOptions
 
 
 def _guess(path: Path | MemoryFile, task: str, reading: Reading, settings: DataSection) -> Guess:
+    """Returns a task with the fields that were guessed, and with a sentence that says so.
+
+    Args:
+        path: The file.
+        task: That it is for.
+        reading: Its first rows, read for this task.
+        settings: As they were before anything was guessed.
+    """
     from_settings = settings.model_dump()
     guessed = {
-        name: value
+        f"data.{name}": value
         for name, value in reading.settings.model_dump().items()
         if value != from_settings[name]
     }
-    no_header = reading.settings.header is False
-    if no_header and settings.header is None:
-        parts = ["it has no header"]
-    else:
-        parts = []
+    return task, guessed, _guess_in_words(path, task, reading, settings)
+
+
+def _guess_in_words(
+    path: Path | MemoryFile, task: str, reading: Reading, settings: DataSection
+) -> str:
+    """Returns the guess for a person: `a.csv looks like text-classification: text from 'review'`.
+
+    Columns without names are shown with their first value. Arguments are as of `_guess`.
+    """
+    parts: list[str] = []
+    has_no_header = reading.settings.header is False
+    if has_no_header and settings.header is None:
+        parts.append("it has no header")
     for role, name in reading.columns.items():
-        if no_header and reading.rows.has(role):
-            value = reading.rows.columns[role][0]
-        else:
-            value = None
-        parts.append(
-            f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else "")
-        )
-    sentence = f"{path} looks like {task}" + (f": {', '.join(parts)}" if parts else "")
+        part = f"{role} from '{name}'"
+        if has_no_header and reading.rows.has(role):
+            first_value = reading.rows.columns[role][0]
+            part += f" ({shorten(first_value, 30)})" if first_value is not None else ""
+        parts.append(part)
+
+    sentence = f"{path} looks like {task}"
+    if parts:
+        sentence += f": {', '.join(parts)}"
     if "text" in reading.columns:
-        made = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
-        left_out = [name for name in reading.rows.columns if name not in made]
-        names_in_file = [name.removeprefix(beside_canonical("")) for name in left_out]
-        sentence += (
-            f" (not read: {shorten(', '.join(names_in_file), 200)})" if names_in_file else ""
-        )
-    return task, {f"data.{name}": value for name, value in guessed.items()}, sentence
+        known = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
+        not_read = [
+            name.removeprefix(beside_canonical(""))
+            for name in reading.rows.columns
+            if name not in known
+        ]
+        if not_read:
+            sentence += f" (not read: {shorten(', '.join(not_read), 200)})"
+    return sentence

@@ -513,8 +513,7 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
     if len(rules.names) != width:
         return _Unreadable(
             f"the label is a vector of {count(width, 'place')} ({cell_text}), where "
-            f"{count(len(rules.names), 'label')} "
-            f"have a name ({listing(rules.names)})",
+            f"{count(len(rules.names), 'label')} have a name ({listing(rules.names)})",
             f"{name_them}.",
         )
     return [name for name, item in zip(rules.names, items, strict=True) if FLAGS[str(item)]]

@@ -59,27 +59,38 @@ def unfolded(table: Table, *, train: bool) -> Table:
 
 
 def _unfold_lists(table: Table, *, train: bool) -> Table:
-    """Returns the rows of FlagEmbedding's lists.
+    """Returns FlagEmbedding's rows with one right and at most one wrong text each.
 
-    They have each right text once, and in training each wrong one at least once.
+    `{"query": "q", "pos": ["a"], "neg": ["b", "c"]}` becomes q, a, b and q, a, c. The shorter list
+    is repeated, so that each text occurs. Wrong texts are only for training.
+
+    Args:
+        table: With the columns `pos` and perhaps `neg`.
+        train: Whether its rows are learned from.
+
+    Raises:
+        DataError: A row without a right text, or something that is no text.
     """
     rows: list[int] = []
     positives: list[str] = []
     negatives: list[str] = []
     for index, cell in enumerate(table.columns["pos"]):
-        of_row = _texts(cell, table, index, "pos")
-        if not of_row:
+        row_positives = _texts(cell, table, index, "pos")
+        if not row_positives:
             raise DataError(
                 f"{table.where(index)}: 'pos' has no text", remedy="Give each query a right text."
             )
         if train and "neg" in table.columns:
-            wrong = _texts(table.columns["neg"][index], table, index, "neg")
+            row_negatives = _texts(table.columns["neg"][index], table, index, "neg")
         else:
-            wrong = []
-        for number in range(max(len(of_row), len(wrong))):
+            row_negatives = []
+        for number in range(max(len(row_positives), len(row_negatives))):
             rows.append(index)
-            positives.append(of_row[number % len(of_row)])
-            negatives.append(wrong[number % len(wrong)] if wrong else "")
+            positives.append(row_positives[number % len(row_positives)])
+            if row_negatives:
+                negatives.append(row_negatives[number % len(row_negatives)])
+            else:
+                negatives.append("")
     other_columns = {
         name: values for name, values in table.columns.items() if name not in ("pos", "neg")
     }
@@ -91,7 +102,11 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
 
 
 def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
-    """Returns the texts of a cell, one or a list of them."""
+    """Returns the texts of a cell, which has one or a list of them; blank ones are left out.
+
+    Raises:
+        DataError: Something else is in it.
+    """
     if is_missing(cell):
         return []
     if isinstance(cell, list):
@@ -108,29 +123,30 @@ def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
 
 
 def _unfold_negatives(table: Table) -> Table:
-    """Returns a row for each wrong text of a row.
+    """Returns a row for each wrong text of a row, which is in the first column of wrong texts.
 
-    The numbered columns after the first one are gone.
+    `query,negative_1,negative_2` with `q,b,c` becomes `query,negative_1` with `q,b` and `q,c`.
     """
-    numbered = {
-        name: int(match[1])
-        for name in table.columns
-        if (match := _NUMBERED.fullmatch(folded(name)))
-    }
-    names = sorted(numbered, key=numbered.__getitem__)
+    numbers: dict[str, int] = {}
+    for name in table.columns:
+        match = _NUMBERED.fullmatch(folded(name))
+        if match:
+            numbers[name] = int(match[1])
+    numbered = sorted(numbers, key=numbers.__getitem__)
     unnumbered = [
         name for name in table.columns if folded(name) in ("negative", "hard_negative", "neg")
     ]
-    names = [*unnumbered[:1], *names]
+    names = [*unnumbered[:1], *numbered]
     if len(names) < 2:
         return table
     rows: list[int] = []
     negatives: list[Any] = []
     for index in range(len(table)):
         cells = [table.columns[name][index] for name in names]
-        non_empty = [cell for cell in cells if not is_missing(cell) and str(cell).strip()] or [""]
-        rows += [index] * len(non_empty)
-        negatives += non_empty
+        non_empty = [cell for cell in cells if not is_missing(cell) and str(cell).strip()]
+        row_negatives = non_empty or [""]  # a row without a wrong text stays
+        rows += [index] * len(row_negatives)
+        negatives += row_negatives
     other_columns = {
         name: values for name, values in table.columns.items() if name not in names[1:]
     }
@@ -139,6 +155,7 @@ def _unfold_negatives(table: Table) -> Table:
 
 
 def _with_columns(table: Table, columns: Mapping[str, Sequence[Any]]) -> Table:
+    """Returns a table with other columns for the same rows."""
     return Table(
         columns,
         table.source,

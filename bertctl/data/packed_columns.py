@@ -42,7 +42,10 @@ _READ_AHEAD = 65_536
 """Numbers that become Python objects at once."""
 
 _CACHED_BATCHES = 64
+"""Batches of a temporary file that stay decoded for reading single texts."""
+
 _FEW_OF_BATCH = 32
+"""Texts of a batch up to which they are read one by one: to decode all of it takes longer."""
 
 _SCALARS = (str, bool, int, float, type(None))
 _TEXT_OR_NONE = {str, type(None)}
@@ -104,23 +107,24 @@ class PackedTexts(Sequence[Any]):
         return list(view)
 
     def _parts(self) -> Iterator[list[Any]]:
+        """Yields the texts in order, as lists of texts that are in one batch of the file."""
         import numpy as np
 
         if self._rows is None:
-            for number in range(self._file.n_batches):
-                yield self._file.texts(number)
+            for batch in range(self._file.n_batches):
+                yield self._file.texts(batch)
             return
         for first in range(0, len(self._rows), _READ_AHEAD):
             rows = self._rows[first : first + _READ_AHEAD]
             batches = rows // _BATCH_ROWS
             borders = np.flatnonzero(np.diff(batches)) + 1
-            for part in np.split(rows, borders):
-                number = int(part[0]) // _BATCH_ROWS
-                positions = (part - number * _BATCH_ROWS).tolist()
-                if len(positions) < _FEW_OF_BATCH:
-                    yield [self._file.text(row) for row in part.tolist()]
+            for rows_of_batch in np.split(rows, borders):
+                if len(rows_of_batch) < _FEW_OF_BATCH:
+                    yield [self._file.text(row) for row in rows_of_batch.tolist()]
                 else:
-                    texts = self._file.texts(number)
+                    batch = int(rows_of_batch[0]) // _BATCH_ROWS
+                    texts = self._file.texts(batch)
+                    positions = (rows_of_batch - batch * _BATCH_ROWS).tolist()
                     yield [texts[position] for position in positions]
 
 
@@ -140,37 +144,40 @@ class _TextFile:
         self.has_nulls = has_nulls
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
         self._reader = reader
-        self._column = lru_cache(_CACHED_BATCHES)(lambda number: reader.get_batch(number).column(0))
+        self._column = lru_cache(_CACHED_BATCHES)(lambda batch: reader.get_batch(batch).column(0))
         weakref.finalize(self, file.close)
 
     @property
     def n_batches(self) -> int:
-        """Batches of texts."""
+        """Number of batches in the file."""
         return int(self._reader.num_record_batches)
 
-    def texts(self, number: int) -> list[Any]:
-        """Returns the texts of a batch."""
-        return list(self._reader.get_batch(number).column(0).to_pylist())
+    def texts(self, batch: int) -> list[Any]:
+        """Returns the texts of a batch, by its number."""
+        return list(self._reader.get_batch(batch).column(0).to_pylist())
 
     def text(self, row: int) -> Any:
-        """Returns one text."""
+        """Returns the text of a row; None if it has none."""
         return self._column(row // _BATCH_ROWS)[row % _BATCH_ROWS].as_py()
 
 
 def _arrow_texts(texts: Sequence[Any]) -> "pa.Array[Any]":
-    """Returns texts as an Arrow array; `pyarrow.array` would import pandas."""
+    """Returns texts (or None) as an Arrow array, by buffers: `pyarrow.array` imports pandas."""
     import numpy as np
     import pyarrow as pa
 
     encoded = [b"" if text is None else text.encode() for text in texts]
-    ends = np.zeros(len(encoded) + 1, dtype=np.int32)
-    np.cumsum([len(text_bytes) for text_bytes in encoded], out=ends[1:])
-    is_there = None
+    offsets = np.zeros(len(encoded) + 1, dtype=np.int32)
+    np.cumsum([len(text_bytes) for text_bytes in encoded], out=offsets[1:])
+    null_bitmap = None
     if None in texts:
         bits = np.packbits([text is not None for text in texts], bitorder="little")
-        is_there = pa.py_buffer(bits.tobytes())
+        null_bitmap = pa.py_buffer(bits.tobytes())
     return pa.StringArray.from_buffers(
-        len(encoded), pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(encoded)), is_there
+        length=len(encoded),
+        value_offsets=pa.py_buffer(offsets.tobytes()),
+        data=pa.py_buffer(b"".join(encoded)),
+        null_bitmap=null_bitmap,
     )
 
 
@@ -221,6 +228,11 @@ class CodedValues(Sequence[Any]):
 
 
 def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
+    """Returns the values of codes: a list of few, coded if they are many.
+
+    Values without a code are left out, and the others numbered anew: codes `[2, 0, 2]` of `["a",
+    "b", "c"]` become `[1, 0, 1]` of `["a", "c"]`.
+    """
     import numpy as np
 
     if not is_many(len(codes)):
@@ -228,10 +240,9 @@ def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
     is_used = np.bincount(codes, minlength=len(values)) > 0
     if is_used.all():
         return CodedValues(codes, values)
-    numbers = np.cumsum(is_used) - 1
-    return CodedValues(
-        numbers[codes].astype(codes.dtype), list(itertools.compress(values, is_used))
-    )
+    new_codes = np.cumsum(is_used) - 1  # of each value
+    used_values = list(itertools.compress(values, is_used))
+    return CodedValues(new_codes[codes].astype(codes.dtype), used_values)
 
 
 class NumberedIds(Sequence[str]):
@@ -314,19 +325,19 @@ def selected(values: Sequence[Any], indices: "Sequence[int] | Ints") -> Sequence
 
 
 def int_column(numbers: "Ints") -> Sequence[int]:
-    """Returns numbers as a column: a list of few, an array that can be read like a list of many."""
+    """Returns numbers as a column: few as a list, many as an `array`, which has Python numbers."""
     import numpy as np
 
     if not is_many(len(numbers)):
         return list(numbers.tolist())
-    smallest = np.ascontiguousarray(_in_few_bytes(numbers))
-    column = array(smallest.dtype.char)
-    column.frombytes(smallest.view(np.uint8).data)
+    compact = np.ascontiguousarray(_in_few_bytes(numbers))
+    column = array(compact.dtype.char)
+    column.frombytes(compact.view(np.uint8).data)
     return column
 
 
 def _in_few_bytes(numbers: "Ints") -> "Ints":
-    """Returns whole numbers in 32 bits where all of them fit."""
+    """Returns whole numbers in 32 bits if all of them fit, else as they are."""
     import numpy as np
 
     if len(numbers) and np.abs(numbers).max() > np.iinfo(np.int32).max:
@@ -336,9 +347,9 @@ def _in_few_bytes(numbers: "Ints") -> "Ints":
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of a column, recurring ones once.
+    """Returns values among which each value of a column occurs at least once.
 
-    These are enough to see whether some value occurs.
+    For a packed column of values that recur these are few; another one is returned as it is.
     """
     if isinstance(values, CodedValues):
         return values.values
@@ -353,11 +364,12 @@ def mapped_values(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequ
 
 
 def codes_of(values: Sequence[Any]) -> CodedValues:
-    """Returns hashable values, each once, and a number for each row."""
+    """Returns hashable values as `CodedValues`: `["a", "b", "a"]` -> values a, b, codes 0, 1, 0."""
     from bertctl.arrays import numbers_of
 
     if isinstance(values, CodedValues):
-        numbers, different = numbers_of(values.values)  # several values of a file can be one label
+        # Mapped values can be equal, as if `pos` and `Pos` were one label: they get one number.
+        numbers, different = numbers_of(values.values)
         return CodedValues(numbers[values.codes], different)
     return CodedValues(*numbers_of(values))
 
@@ -365,7 +377,8 @@ def codes_of(values: Sequence[Any]) -> CodedValues:
 def are_different(values: Iterable[Any]) -> bool:
     """Returns whether no two values are the same text, and none is blank.
 
-    It is False if two have the same hash.
+    Only hashes are compared, to hold 8 bytes per value. So it is also False, though hardly ever, if
+    two different texts have the same hash.
     """
     import numpy as np
 
@@ -387,6 +400,7 @@ def column_of(values: Iterable[Any]) -> Sequence[Any]:
 
 
 def _batched(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yields the values in lists of `size`, the last one shorter."""
     iterator = iter(values)
     while part := list(itertools.islice(iterator, size)):
         yield part
@@ -403,21 +417,26 @@ class ColumnBuilder:
         self.n_rows = 0
 
     def extend(self, values: Sequence[Any]) -> None:
-        """Adds values.
+        """Adds values, and changes how the column is held if they don't fit.
+
+        Few values are a list. Many are coded as long as they recur, then a file of texts, and a
+        list again if something is no text.
 
         Raises:
             UnavailableError: The disk is full.
         """
         self.n_rows += len(values)
-        if self._coded is not None and not self._coded.extend(values):
-            earlier = self._coded.finish()
-            self._coded = None
-            self._pack_texts(itertools.chain(earlier, values))
-        elif self._texts is not None and not self._texts.extend(values):
-            earlier_texts = self._texts.finish()
-            self._texts = None
-            self._keep([*earlier_texts, *values])
-        elif self._coded is None and self._texts is None:
+        if self._coded is not None:
+            if not self._coded.extend(values):
+                earlier = self._coded.finish()
+                self._coded = None
+                self._pack_texts(itertools.chain(earlier, values))
+        elif self._texts is not None:
+            if not self._texts.extend(values):
+                earlier_texts = self._texts.finish()
+                self._texts = None
+                self._keep([*earlier_texts, *values])
+        else:
             self._values.extend(values)
             if is_many(len(self._values)) and not self._is_plain:
                 self._pack()
@@ -431,6 +450,7 @@ class ColumnBuilder:
         return self._values
 
     def _pack(self) -> None:
+        """Packs the values so far: coded if they have few different ones, else as texts."""
         values = self._values
         self._values = []
         coded = _CodedBuilder(_MANY_VALUES)
@@ -441,6 +461,7 @@ class ColumnBuilder:
             self._pack_texts(values)
 
     def _pack_texts(self, values: Iterable[Any]) -> None:
+        """Writes values into a file of texts; keeps all of them as a list if one is no text."""
         texts = _TextsBuilder()
         parts = _batched(values, _READ_AHEAD)
         for part in parts:
@@ -450,7 +471,7 @@ class ColumnBuilder:
         self._texts = texts
 
     def _keep(self, values: list[Any]) -> None:
-        """Takes values that can't be packed, such as lists."""
+        """Keeps values that can't be packed, such as lists, as a list from now on."""
         self._values = values
         self._is_plain = True
 
@@ -486,7 +507,9 @@ class _CodedBuilder:
         return True
 
     def _code_of(self, value: Any) -> int | None:
-        # 1, 1.0 and True are equal, and they are not the same value of a file.
+        """Returns the number of a value, a new one for a new value; None if it can't be coded."""
+        # 1, 1.0 and True are equal, and they are not the same value of a file. The key of a text is
+        # the text itself, which `extend` looks up.
         key = value if type(value) is str else (type(value), repr(value))
         code = self._numbers.get(key)
         if code is not None:
@@ -525,7 +548,9 @@ class _TextsBuilder:
         Raises:
             UnavailableError: The disk is full.
         """
-        if not set(map(type, texts)) <= _TEXT_OR_NONE or not is_whole("".join(filter(None, texts))):
+        are_texts = set(map(type, texts)) <= _TEXT_OR_NONE
+        # A text with half of a surrogate pair can't be encoded, so it can't go into a file.
+        if not are_texts or not is_whole("".join(filter(None, texts))):
             return False
         self._waiting.extend(texts)
         n_full = len(self._waiting) // _BATCH_ROWS * _BATCH_ROWS
@@ -538,23 +563,25 @@ class _TextsBuilder:
         """Returns the column."""
         if self._waiting:
             self._write(self._waiting)
-        with self._room():
+        with self._reporting_full_disk():
             self._writer.close()
             self._file.flush()
-        self._closing.detach()
+        self._closing.detach()  # from here on `_TextFile` closes it
         return PackedTexts(_TextFile(self._file, self._n_rows, has_nulls=self._has_nulls))
 
     def _write(self, texts: Sequence[Any]) -> None:
+        """Writes texts as the next batch of the file."""
         import pyarrow as pa
 
         column = _arrow_texts(texts)
-        with self._room():
+        with self._reporting_full_disk():
             self._writer.write_batch(pa.record_batch([column], schema=self._schema))
         self._n_rows += len(texts)
         self._has_nulls = self._has_nulls or column.null_count > 0
 
     @contextmanager
-    def _room(self) -> Iterator[None]:
+    def _reporting_full_disk(self) -> Iterator[None]:
+        """Turns an error of the file system into one that says where room is needed."""
         try:
             yield
         except OSError as error:

@@ -153,9 +153,9 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        return find_columns(
-            table, _SQUAD if isinstance(table, NestedTable) else options.settings, options
-        )
+        if isinstance(table, NestedTable):  # its columns have names of ours
+            return find_columns(table, _SQUAD, options)
+        return find_columns(table, options.settings, options)
 
     def rows_of(
         self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int
@@ -213,12 +213,15 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
     columns_by_role = {**roles, "id": settings.id_column}
     label_needed = options.label_needed
     used = columns_named(columns_by_role, table, optional="" if label_needed else "answers")
+    # Each role takes the likeliest column that no earlier role has taken.
     free = {folded(name): name for name in table.columns if name not in used}
     for role, (option, usual) in _USUAL.items():
         usual_name = next((free.pop(key) for key in usual if key in free), None)
-        if roles[role] is None and usual_name is not None:
+        if roles[role] is not None:
+            continue
+        if usual_name is not None:
             roles[role] = usual_name
-        elif roles[role] is None and (role != "answers" or label_needed):
+        elif role != "answers" or label_needed:
             message = f"{table.source}: no column is known as the {role}"
             raise UsageError(message, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
     if roles["answers"] in table.columns:
@@ -241,6 +244,7 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
     """
     if settings.text_column is not None or settings.label_column is not None:
         return
+    # DROP's own JSON has an object with `qa_pairs` for each passage, whose ids are the columns.
     first_cells = [values[0] for values in table.columns.values() if len(values)]
     nested = next(
         (cell for cell in first_cells if isinstance(cell, Mapping) and "qa_pairs" in cell), {}
@@ -257,17 +261,25 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
 def _usable_ids(
     table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions
 ) -> str | None:
-    """Returns a column called `id` that nobody named.
+    """Returns the column `id` if its values can be ids of the questions, else None.
 
-    In a labelled file it is usable only if each question has another id.
+    In a labelled file every row needs an id, and different questions need different ids. Elsewhere
+    one id is enough: rows without one are numbered.
+
+    Args:
+        table: The file as it was read.
+        name: Its column called `id`, which nobody named; None if it has no such column.
+        texts: Names of the columns with questions and contexts.
+        options: Whether the labels are kept, and who is warned.
     """
-    if name is not None:
-        values = [str(value) for value in table.columns[name] if not _is_blank(value)]
-    else:
-        values = []
-    if not values or not options.keep_labels or name is None:
-        return name if values else None
-    if len(values) == len(table) and _are_of_questions(table, name, texts):
+    if name is None:
+        return None
+    ids = [str(value) for value in table.columns[name] if not _is_blank(value)]
+    if not ids:
+        return None
+    if not options.keep_labels:
+        return name
+    if len(ids) == len(table) and _are_of_questions(table, name, texts):
         return name
     message = (
         f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered "
@@ -295,7 +307,7 @@ def _is_blank(value: Any) -> bool:
 def require_distinct_ids(rows: Rows) -> None:
     """Refuses questions of which some have the same id, or have none where others do.
 
-    Numbers stand for no ids at all.
+    If all ids are blank, the rows are numbered, and the numbers are different.
 
     Raises:
         DataError: with both rows.
@@ -329,22 +341,10 @@ def rows_of_questions(
         DataError: a question that is no text or has no context, answers that can't be read, an id
             that stands twice, with file, line and id.
     """
-    names.require(table, optional=() if options.keep_labels or names.id is None else (names.id,))
-    is_identified = names.id is not None and options.keep_labels
-    if is_identified and _are_of_questions(table, str(names.id), (names.question, names.context)):
-        ids: Sequence[str] = _ids_with_repeats(table, str(names.id))
-    else:
-        ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
-    if names.id is not None and not options.keep_labels:
-        file_ids = table.columns.get(names.id, ())
-    else:
-        file_ids = ()
-    complete = not any(map(_is_blank, file_ids))
-    if file_ids:
-        ids = [
-            number if _is_blank(value) else str(value)
-            for number, value in zip(ids, file_ids, strict=True)
-        ]
+    # Files to predict on may lack ids, all or some.
+    has_optional_ids = names.id is not None and not options.keep_labels
+    names.require(table, optional=(str(names.id),) if has_optional_ids else ())
+    ids, has_all_ids = _ids_of_questions(table, names, options, first_id=first_id)
     columns_read: dict[str, Sequence[Any]] = {
         canonical: [
             _text(
@@ -366,11 +366,12 @@ def rows_of_questions(
             ids=ids,
             options=options,
         )
-    read = (
-        *names.used,
-        names.id if complete else None,
-        _IMPOSSIBLE if isinstance(table, NestedTable) else None,
-    )
+    # An incomplete id column is kept beside the ids as a column of its own.
+    read = [*names.used]
+    if has_all_ids and names.id is not None:
+        read.append(names.id)
+    if isinstance(table, NestedTable):
+        read.append(_IMPOSSIBLE)
     columns_read |= other_columns(table, read, _CANONICAL)
     rows = Rows(
         options.split,
@@ -384,32 +385,80 @@ def rows_of_questions(
     return rows
 
 
+def _ids_of_questions(
+    table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int
+) -> tuple[Sequence[str], bool]:
+    """Returns an id for each row, and whether all of them are the file's own or it has no ids.
+
+    Args:
+        table: The file as it was read.
+        names: Which column is which.
+        options: If labels are kept, rows of one question may share an id, and a blank id is
+            refused. Otherwise a blank id becomes the row's number.
+        first_id: Number of the first row.
+
+    Raises:
+        DataError: An id is blank or stands at two questions, and labels are kept.
+    """
+    if names.id is None:
+        return ids_of(table, None, first_id=first_id), True
+    if options.keep_labels:
+        if _are_of_questions(table, names.id, (names.question, names.context)):
+            return _ids_with_repeats(table, names.id), True
+        return ids_of(table, names.id, first_id=first_id), True
+
+    numbers = ids_of(table, None, first_id=first_id)
+    file_ids = table.columns.get(names.id, ())
+    if not file_ids:
+        return numbers, True
+    ids = [
+        number if _is_blank(value) else str(value)
+        for number, value in zip(numbers, file_ids, strict=True)
+    ]
+    return ids, not any(map(_is_blank, file_ids))
+
+
 def _labels_of(
     table: Table, name: str, contexts: Sequence[str], ids: Sequence[str], options: ReadOptions
 ) -> list[dict[str, list[Any]]]:
-    """Returns the answers of each question in the canonical form."""
+    """Returns the answers of each question as {"text": [...], "answer_start": [...]}.
+
+    Args:
+        table: The file; its columns `answer_start`, `answer_end` and `is_impossible` are read, too.
+        name: Its column with the answers.
+        contexts: Of each row.
+        ids: Of each row, for messages.
+        options: Whether a question needs an answer, and who is warned of unclear places.
+
+    Raises:
+        DataError: Answers that can't be read, or that `is_impossible` contradicts.
+    """
     nothing: Sequence[Any] = [None] * len(table)
     impossible = table.columns.get(_IMPOSSIBLE, nothing)
     starts = table.columns.get("answer_start", nothing)
     ends = table.columns.get("answer_end", nothing)
-    several: list[str] = []
+    ambiguous: list[str] = []  # answers without an offset that occur several times
     labels: list[dict[str, list[Any]]] = []
     if "answer_start" in table.columns:
-        further = []
+        start_columns = []
     else:
-        further = _further_starts(table.columns, but=name)
+        start_columns = _other_start_names(table.columns, but=name)
     for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
-        if further and isinstance(answers, str):
+        if start_columns and isinstance(answers, str):
             row = {column: values[i] for column, values in table.columns.items()}
-            start = _start_by_other_names(row, further, answers, contexts[i])
-        blank = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
-        none = _is_true(impossible[i]) or blank
-        label = _answers(
-            None if none else _with_start(answers, start, end), contexts[i], none, several
-        )
-        if label is None:
-            raise _refused_answers(answers, table, i, ids)
-        if none and not blank:
+            start = _start_by_other_names(row, start_columns, answers, contexts[i])
+        # In flat tables an unanswerable question has blank cells.
+        is_blank_row = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
+        is_unanswerable = _is_true(impossible[i]) or is_blank_row
+        if is_unanswerable:
+            label = _no_answers()
+        else:
+            answers_with_start = _with_start(answers, start, end)
+            readable = _answers(answers_with_start, contexts[i], ambiguous)
+            if readable is None:
+                raise _refused_answers(answers, table, i, ids)
+            label = readable
+        if is_unanswerable and not is_blank_row:
             _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
         elif not label["text"] and options.label_needed and _is_false(impossible[i]):
             raise DataError(
@@ -417,13 +466,11 @@ def _labels_of(
                 remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
             )
         labels.append(label)
-    if several:
+    if ambiguous:
         options.listener.warn(
-            f"{table.source}: {count(len(several), 'answer')} without an offset occur several "
-            "times in "
-            f"their contexts, such as {several[0]!r}: the first one is taken, of whole words where "
-            "there "
-            "are any"
+            f"{table.source}: {count(len(ambiguous), 'answer')} without an offset occur several "
+            f"times in their contexts, such as {ambiguous[0]!r}: the first one is taken, of whole "
+            "words where there are any"
         )
     return labels
 
@@ -443,14 +490,8 @@ def _require_no_answers(answers: Any, context: str, where: str) -> None:
         DataError: with the first of them.
     """
     if _is_blank(answers):
-        label = None
-    else:
-        label = _answers(
-            answers,
-            context,
-            impossible=False,
-            several=[],
-        )
+        return
+    label = _answers(answers, context, ambiguous=[])
     if label and label["text"]:
         raise DataError(
             f"{where}: `{_IMPOSSIBLE}` is true, and there is an answer: {label['text'][0]!r:.80}",
@@ -459,11 +500,11 @@ def _require_no_answers(answers: Any, context: str, where: str) -> None:
         )
 
 
-def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Returns the answers of two labels, each once."""
-    known = zip(label["text"], label["answer_start"], strict=True)
-    more = zip(other["text"], other["answer_start"], strict=True)
-    answers = dict.fromkeys([*known, *more])
+def _union(*labels: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Returns the answers of several labels of one question as one label, each answer once."""
+    answers: dict[tuple[str, int], None] = {}  # in order, unlike a set
+    for label in labels:
+        answers |= dict.fromkeys(zip(label["text"], label["answer_start"], strict=True))
     return {
         "text": [text for text, _ in answers],
         "answer_start": [start for _, start in answers],
@@ -471,45 +512,45 @@ def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> di
 
 
 def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns each question once, with the answers of all of its rows.
+    """Returns each question once, with the answers of all of its rows; warns if rows are merged.
 
-    Rows of one question have the same id, question and context.
-
-    (Files with a row per annotator. The official scorers count questions, each with all of its
-    answers.)
+    Some files have a row per annotator, with the same id, question and context. The official
+    scorers count questions, each with all of its answers.
     """
-    first: dict[tuple[str, str, str], int] = {}
-    labels: dict[int, dict[str, list[Any]]] = {}
-    repeated = 0
-    contents = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
-    for index, content in enumerate(contents):
+    first_rows: dict[tuple[str, str, str], int] = {}
+    labels: dict[int, dict[str, list[Any]]] = {}  # by the first row of each question
+    n_same_answers = 0
+    questions = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
+    for index, question in enumerate(questions):
         label = rows.columns["label"][index]
-        place = first.setdefault(content, index)
-        if place == index:
+        first_row = first_rows.setdefault(question, index)
+        if first_row == index:
             labels[index] = label
         else:
-            union = _union(labels[place], label)
-            repeated += union == _union(labels[place], labels[place])
-            labels[place] = union
-    if len(labels) == len(rows):
+            union = _union(labels[first_row], label)
+            n_same_answers += union == _union(labels[first_row])
+            labels[first_row] = union
+    n_merged = len(rows) - len(labels)
+    if not n_merged:
         return rows
-    merged_rows = count(len(rows) - len(labels), "row")
+
     message = (
-        f"{rows.source}: {merged_rows} with the id, the question and the context of an earlier "
-        "row; "
+        f"{rows.source}: {count(n_merged, 'row')} with the id, the question and the context of an "
+        "earlier row; "
     )
-    if repeated == len(rows) - len(labels):
+    if n_same_answers == n_merged:
         message += "the answers are the same, too, so each question counts once"
     else:
         message += "their answers are further answers to it"
-        message += f" ({count(repeated, 'row')} with the same answers)" if repeated else ""
+        if n_same_answers:
+            message += f" ({count(n_same_answers, 'row')} with the same answers)"
     options.listener.warn(f"{message} ({count(len(labels), 'question')} in all)")
     merged = rows.select(list(labels))
     return replace(merged, columns={**merged.columns, "label": list(labels.values())})
 
 
 def _ids_with_repeats(table: Table, name: str) -> list[str]:
-    """Returns a column as ids, which may stand on several rows of one question.
+    """Returns a column as ids, which may stand on several rows of one question: `["a", "a", "b"]`.
 
     Raises:
         DataError: one is blank, with file and line.
@@ -517,6 +558,7 @@ def _ids_with_repeats(table: Table, name: str) -> list[str]:
     first_row: dict[str, int] = {}
     for index, value in enumerate(table.columns[name]):
         first_row.setdefault("" if value is None else str(value), index)
+    # For its errors: of the rows with the same id it sees one.
     ids_of(table.select(list(first_row.values())), name)
     return [str(value) for value in table.columns[name]]
 
@@ -536,6 +578,18 @@ def questions_about(
 
 
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
+    """Returns the cell of a question or a context as text.
+
+    Args:
+        table: The file, for messages.
+        index: Number of the row in it.
+        value: The cell.
+        role: `question` or `context`. A question may be blank, a context may not.
+        ids: Of each row.
+
+    Raises:
+        DataError: The cell is empty or no text.
+    """
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None or (role == "context" and isinstance(value, str) and not value.strip()):
         if role == "context":
@@ -559,7 +613,10 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
 
 
 def _with_start(answers: Any, start: Any, end: Any) -> Any:
-    """Returns an answer whose offset stands in a column of its own."""
+    """Returns an answer whose offset stands in a column of its own, as an object with both.
+
+    `"Oslo", 17, None` -> `{"text": "Oslo", "answer_start": 17}`. Other answers stay as they are.
+    """
     if _is_blank(start) or not isinstance(answers, str):
         return answers
     answer = {"text": answers, "answer_start": start}
@@ -568,13 +625,15 @@ def _with_start(answers: Any, start: Any, end: Any) -> Any:
     return {**answer, "answer_end": end}
 
 
-def _place(text: str, context: str, several: list[str]) -> int:
-    """Returns where an answer stands that has no offset, whole words first; -1 if nowhere.
+def _find_answer(text: str, context: str, ambiguous: list[str]) -> int:
+    """Returns where an answer without an offset begins; -1 if it does not occur.
+
+    The first occurrence as whole words comes before the first one inside of a word.
 
     Args:
-        text: the answer.
-        context: where it is looked for.
-        several: gets the answer where it stands at several places.
+        text: The answer.
+        context: Where it is looked for.
+        ambiguous: The answer is added to this list if it occurs several times.
     """
     all_starts = [match.start() for match in re.finditer(re.escape(text), context)]
     whole_words = [
@@ -582,20 +641,28 @@ def _place(text: str, context: str, several: list[str]) -> int:
     ]
     for starts in (whole_words, all_starts):
         if len(starts) > 1:
-            several.append(text)
+            ambiguous.append(text)
         if starts:
             return starts[0]
     return -1
 
 
-def _answers(
-    value: Any, context: str, impossible: bool, several: list[str]
-) -> dict[str, list[Any]] | None:
-    """Returns answers in the canonical form; None where they can't be read, or one is blank."""
-    if impossible:
-        return {"text": [], "answer_start": []}
+def _no_answers() -> dict[str, list[Any]]:
+    """Returns the canonical label of a question without an answer."""
+    return {"text": [], "answer_start": []}
+
+
+def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[Any]] | None:
+    """Returns answers as {"text": [...], "answer_start": [...]}; None if they can't be read.
+
+    Args:
+        value: A text, a list of texts or of objects, an object of lists, or one of these as the
+            text of a CSV cell: `'{"text": ["Oslo"], "answer_start": [17]}'`.
+        context: The text with the answers. Those without an offset are looked for in it.
+        ambiguous: Answers without an offset that occur several times are added to this list.
+    """
     if isinstance(value, str) and value not in context:
-        value = written_value(value)  # a CSV's cell
+        value = written_value(value)  # the cell of a CSV file may have a list or an object
         if isinstance(value, str) and value.lstrip().startswith(("{", "array(")):
             return None
     if isinstance(value, str):
@@ -604,32 +671,43 @@ def _answers(
         value = _answers_of_lists(value)
     if not isinstance(value, list | tuple):
         return None
-    answers_by_field: dict[str, list[Any]] = {"text": [], "answer_start": []}
+
+    label = _no_answers()
     for answer in value:
         entry = {"text": answer} if isinstance(answer, str) else answer
         if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
             return None
-        text = entry["text"]
-        if not any(name in entry for name in _OFFSETS[0]):
-            start = _start_by_other_names(entry, _further_starts(entry), text, context)
-            entry = {**entry, "answer_start": start}
-        start, end = (
-            _offset(next((entry[name] for name in names if name in entry), None))
-            for names in _OFFSETS
-        )
-        if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
+        start = _start_of(entry, context, ambiguous)
+        if start is None:
             return None
-        if (
-            isinstance(start, int)
-            and isinstance(end, int)
-            and end - start not in (len(text), len(text) - 1)
-        ):
-            return None
-        answers_by_field["text"].append(text)
-        answers_by_field["answer_start"].append(
-            _place(text, context, several) if start is None else start
-        )
-    return answers_by_field
+        label["text"].append(entry["text"])
+        label["answer_start"].append(start)
+    return label
+
+
+def _start_of(entry: Mapping[str, Any], context: str, ambiguous: list[str]) -> int | None:
+    """Returns where an answer begins in its context, -1 if it does not occur there.
+
+    It is None if the answer is blank, an offset is no number, or its end contradicts its length.
+    Arguments are as of `_answers`.
+    """
+    text = entry["text"]
+    start_names, end_names = _OFFSETS
+    if any(name in entry for name in start_names):
+        start = _offset(_first_of(entry, start_names))
+    else:
+        start = _start_by_other_names(entry, _other_start_names(entry), text, context)
+    end = _offset(_first_of(entry, end_names))
+    if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
+        return None
+
+    # An end may be that of the last character, or the one behind it.
+    has_both = isinstance(start, int) and isinstance(end, int)
+    if has_both and end - start not in (len(text), len(text) - 1):
+        return None
+    if start is None:
+        return _find_answer(text, context, ambiguous)
+    return int(start)
 
 
 _OTHER_STARTS = frozenset(
@@ -658,7 +736,8 @@ _OTHER_STARTS = frozenset(
 """Other names of an answer's first character; they are believed where the answer stands there."""
 
 
-def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
+def _other_start_names(names: Iterable[str], *, but: str = "") -> list[str]:
+    """Returns the names that may mean an answer's first character, without that of `but`."""
     return [name for name in names if name != but and folded(name) in _OTHER_STARTS]
 
 
@@ -675,20 +754,17 @@ def _start_by_other_names(
         context: The text with the answer.
     """
     offsets = {name: _offset(entry[name]) for name in names}
-    counted = {
+    starts = {
         name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0
     }
-    for offset in counted.values():
-        if answer and context.startswith(answer, offset):
-            return offset
-    for name, offset in counted.items():
-        end = _offset(entry.get(name.replace("start", "end").replace("begin", "end")))
-        if (
-            name.count("start") + name.count("begin")
-            and isinstance(end, int)
-            and end - offset == len(answer)
-        ):
-            return offset
+    for start in starts.values():
+        if answer and context.startswith(answer, start):
+            return start
+    for name, start in starts.items():
+        end_name = name.replace("start", "end").replace("begin", "end")
+        end = _offset(entry.get(end_name))
+        if end_name != name and isinstance(end, int) and end - start == len(answer):
+            return start
     return None
 
 
@@ -699,7 +775,8 @@ _NO_OFFSET = "no offset"
 def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Returns an object of lists, as in SQuAD's Parquet, as a list of objects.
 
-    It is None if the lists have different lengths.
+    `{"text": ["Oslo"], "answer_start": [17]}` -> `[{"text": "Oslo", "answer_start": 17}]`. It is
+    None if there are no texts, or the lists have different lengths.
     """
     texts = _as_list(answers.get("text"))
     if texts is None:
@@ -730,6 +807,7 @@ def _offset(value: Any) -> Any:
 
 
 def _as_list(value: Any) -> list[Any] | None:
+    """Returns a list as it is and another value as a list of one; None stays None."""
     if value is None:
         return None
     if isinstance(value, list | tuple):
@@ -738,7 +816,14 @@ def _as_list(value: Any) -> list[Any] | None:
 
 
 def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> DataError:
-    """Returns the error for answers that can't be read."""
+    """Returns the error for answers that can't be read, with the likeliest reason.
+
+    Args:
+        value: The cell with the answers.
+        table: The file.
+        index: Number of the row in it.
+        ids: Of each row.
+    """
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None:
         return DataError(f"{where}: no answers", remedy=_ANSWERS)
@@ -758,6 +843,9 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
         entry if isinstance(entry, Mapping) else {"text": entry}
         for entry in _as_list(answers) or ()
     ]
+    # Offsets stand in the answer itself, or in a column of their own.
+    column_end = table.columns.get("answer_end", {index: None})[index]
+    column_start = table.columns.get("answer_start", {index: None})[index]
     for entry in entries:
         text = entry.get("text")
         if isinstance(text, str) and not text.strip():
@@ -765,14 +853,9 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
                 f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
             )
             return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
-        end = entry.get(
-            "answer_end", entry.get("end", table.columns.get("answer_end", {index: None})[index])
-        )
+        end = entry.get("answer_end", entry.get("end", column_end))
         if isinstance(text, str) and not _is_blank(end):
-            start = entry.get(
-                "answer_start",
-                entry.get("start", table.columns.get("answer_start", {index: None})[index]),
-            )
+            start = entry.get("answer_start", entry.get("start", column_start))
             message = (
                 f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} "
                 f"to {end}"
@@ -785,16 +868,25 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
 
 
 class NestedTable(Table):
-    """Questions out of SQuAD's nested form, which says what the columns are called."""
+    """Questions out of SQuAD's nested form, under the names of `_SQUAD`."""
 
 
 def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
-    """Yields the questions of a JSON file or of stdin, one table per chunk."""
+    """Yields the questions of a JSON file or of stdin, one table per chunk.
+
+    Articles and paragraphs of SQuAD's nested form become a row per question.
+
+    Raises:
+        DataError: The file has no questions, or is not in this form.
+    """
     name = source_name(source)
     with open_bytes(source) as file:
         document, tables = document_or_tables(file, name, options)
         if document is not None:
-            if isinstance(document, dict) and "data" not in document and _is_nested(document):
+            is_single_article = (
+                isinstance(document, dict) and "data" not in document and _is_nested(document)
+            )
+            if is_single_article:
                 document = [document]
             tables = iter([table_of_document(document, name, options)])
         for table in tables:
@@ -812,6 +904,7 @@ _CONTEXTS = ("context", "context_text")
 
 
 def _first_of(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Returns the field of the first of these names that an object has; None if it has none."""
     return next((entry[name] for name in names if name in entry), None)
 
 
@@ -821,21 +914,21 @@ def _is_nested(names: Collection[str]) -> bool:
 
 
 def _flat_table(table: Table) -> Table:
-    """Returns the questions of articles, or of paragraphs, each on the line of its article."""
+    """Returns a table with a row per question, made of articles or paragraphs of SQuAD.
+
+    Each question has the line of its article, if the file has an article per line.
+    """
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     for index, article in enumerate(_objects(table)):
         if article.keys() == {"header"}:  # the first line of MRQA's files
             continue
         if "paragraphs" not in article:
-            place = f"{table.source}, paragraph {index + 1}"
-            questions = list(_flat_paragraph(article, article.get("title"), place))
+            where = f"{table.source}, paragraph {index + 1}"
+            questions = list(_flat_paragraph(article, article.get("title"), where))
         else:
-            questions = list(
-                _flat_article(
-                    article, f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
-                )
-            )
+            where = f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
+            questions = list(_flat_article(article, where))
         rows += questions
         lines += [table.lines[index] if table.lines else len(rows)] * len(questions)
     flat = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
@@ -843,7 +936,7 @@ def _flat_table(table: Table) -> Table:
 
 
 def _objects(table: Table) -> Iterator[dict[str, Any]]:
-    """Yields the objects of a table, without what each of them lacks."""
+    """Yields the rows of a table as dictionaries, without cells that are None."""
     for values in zip(*table.columns.values(), strict=True):
         yield {
             name: value
@@ -852,16 +945,20 @@ def _objects(table: Table) -> Iterator[dict[str, Any]]:
         }
 
 
-def _flat_article(article: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
+def _flat_article(article: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     """Yields the questions of an article of SQuAD, one dictionary each."""
-    for number, paragraph in enumerate(_list_of(article, "paragraphs", place), start=1):
-        yield from _flat_paragraph(paragraph, article.get("title"), f"{place}, paragraph {number}")
+    for number, paragraph in enumerate(_list_of(article, "paragraphs", where), start=1):
+        yield from _flat_paragraph(paragraph, article.get("title"), f"{where}, paragraph {number}")
 
 
 def _flat_paragraph(
-    paragraph: Mapping[str, Any], title: Any, place: str
+    paragraph: Mapping[str, Any], title: Any, where: str
 ) -> Iterator[dict[str, Any]]:
-    for question in _list_of(paragraph, "qas", place):
+    """Yields the questions of a paragraph of SQuAD, one dictionary each.
+
+    CMRC and MRQA have other names of the same fields (`query_text`, `qid`).
+    """
+    for question in _list_of(paragraph, "qas", where):
         flat = {
             "id": _first_of(question, ("id", "qid", "query_id")),
             "title": title,
@@ -869,7 +966,7 @@ def _flat_paragraph(
             "context": _first_of(paragraph, _CONTEXTS),
         }
         if "detected_answers" in question:
-            flat["answers"] = _of_mrqa(question["detected_answers"])
+            flat["answers"] = _mrqa_answers(question["detected_answers"])
         elif "answers" in question or "is_impossible" in question:
             flat["answers"] = question.get("answers") or []
         if "is_impossible" in question:
@@ -877,8 +974,12 @@ def _flat_paragraph(
         yield flat
 
 
-def _of_mrqa(answers: Any) -> Any:
-    """Returns answers of MRQA, which has the places of each, as SQuAD has them."""
+def _mrqa_answers(answers: Any) -> Any:
+    """Returns answers of MRQA, which has all occurrences of each, as SQuAD has them.
+
+    `[{"text": "Oslo", "char_spans": [[17, 20], [90, 93]]}]` -> `[{"text": "Oslo", "answer_start":
+    17}]`. Anything else is returned as it is, and refused where answers are read.
+    """
     try:
         return [
             {"text": answer["text"], "answer_start": answer["char_spans"][0][0]}
@@ -888,8 +989,13 @@ def _of_mrqa(answers: Any) -> Any:
         return answers
 
 
-def _list_of(entry: Mapping[str, Any], name: str, place: str) -> list[dict[str, Any]]:
+def _list_of(entry: Mapping[str, Any], name: str, where: str) -> list[dict[str, Any]]:
+    """Returns a field that must be a list of objects.
+
+    Raises:
+        DataError: It is missing, or something else.
+    """
     values = entry.get(name)
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{place}: no list '{name}' of objects", remedy=_FORMS)
+        raise DataError(f"{where}: no list '{name}' of objects", remedy=_FORMS)
     return values

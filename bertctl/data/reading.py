@@ -29,8 +29,7 @@ from bertctl.progress import SILENT
 
 _UNLABELLED = (
     "Annotate them, or take those of another annotator: `data.annotator=NAME` (data.annotator in a "
-    "recipe); `predictions` "
-    "takes those of a model."
+    "recipe); `predictions` takes those of a model."
 )
 
 

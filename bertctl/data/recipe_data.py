@@ -30,7 +30,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
 from bertctl.data.splits import (
     content_hash,
-    first,
+    first_rows,
     hold_out,
     hold_out_fold,
     joined,
@@ -70,8 +70,7 @@ class LoadedData:
             (`data.first_choice`).
         labels: label names in the order of the data set, or of the features in a file that
             `datasets` wrote; None where nothing names them.
-        lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no
-            row of.
+        lost_labels: labels of training rows that their sample (`data.max_train_rows`) has not.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
         slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the
@@ -135,7 +134,7 @@ def load_data(
     else:
         source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
 
-    # Which splits to read. `confirm` is a part of the validation rows.
+    # Which splits to read. Of `confirm`, which is a part of the validation rows, these are read.
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
     evaluated = recipe.evaluation.splits if splits is None else splits
@@ -186,34 +185,34 @@ def load_data(
     )
 
 
-def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]:
-    """Returns the labels that a sample of the training rows has lost, which is told."""
-    if len(train) == len(every) or not (every.has("label") and train.has("label")):
+def _lost_labels(all_rows: Rows, sampled: Rows, listener: Listener) -> frozenset[str]:
+    """Returns the labels that a sample of the training rows has lost, and warns of them."""
+    if len(sampled) == len(all_rows) or not (all_rows.has("label") and sampled.has("label")):
         return frozenset()
-    known = _label_names(every)
-    lost = known - _label_names(train)
+    known = _label_names(all_rows)
+    lost = known - _label_names(sampled)
     if lost and len(known) <= _MANY_LABELS:
         names = listing(sorted(lost))
         listener.warn(
-            f"train: the sample of {len(train)} of {len(every)} rows has no row with the label "
-            f"{names}"
+            f"train: the sample of {len(sampled)} of {len(all_rows)} rows has no row with the "
+            f"label {names}"
         )
     return frozenset(lost)
 
 
 def _label_names(rows: Rows) -> set[str]:
-    labels = different_values(rows.columns["label"])
+    """Returns the names of all labels of the rows, which may have several each."""
     names: set[str] = set()
-    for label in labels:
+    for label in different_values(rows.columns["label"]):
         names.update(map(label_name, label if isinstance(label, list) else [label]))
     return names
 
 
 def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
-    """Returns what a pretrained run is scored on: nothing else of a corpus is read as rows.
+    """Returns the validation split of a pretrained run; its corpus has no other split.
 
     Raises:
-        UsageError: another split.
+        UsageError: Another split is named.
     """
     if tuple(splits) != ("validation",):
         message = f"a corpus has no split '{splits[0]}'"
@@ -225,7 +224,10 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
 def _confirming(
     rows: Rows, recipe: Recipe, columns: Mapping[str, str], listener: Listener
 ) -> dict[str, Rows]:
-    """Returns validation rows in two: those that choose, and those that confirm the choice."""
+    """Returns validation rows as two splits: one chooses the epoch, the other confirms its scores.
+
+    `{"validation": ..., "confirm": ...}`, divided by `data.confirm_fraction`.
+    """
     chooses, confirms, _ = hold_out(
         rows,
         fraction=recipe.data.confirm_fraction or 0.0,
@@ -246,17 +248,17 @@ def _confirming(
 def groups_of(
     rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True
 ) -> Sequence[Hashable]:
-    """Returns one key per row, the same for rows that hang together.
+    """Returns one key per row, the same for rows that belong together, such as those of one author.
 
     Args:
-        rows: a split, or a file of a person's own.
-        recipe: says `data.group_column`.
-        columns: canonical name -> name in the file.
-        required: whether the rows must have that column; else what the task knows of its rows
-            stands in for it.
+        rows: A split, or a user's own file.
+        recipe: `data.group_column` names the column with the keys. Without it the task knows which
+            rows belong together, such as the questions about one context.
+        columns: Canonical name -> name in the file.
+        required: Whether rows without that column are refused. Otherwise the task's keys are taken.
 
     Raises:
-        DataError: the rows lack `data.group_column`.
+        DataError: The rows lack `data.group_column`.
     """
     group_column = recipe.data.group_column
     if group_column is None:
@@ -319,11 +321,10 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
         limited_splits["train"] = sample_of_labels(splits["train"], rows_per_label, seed=seed)
         listener.say(
             f"train: {len(limited_splits['train'])} of {len(splits['train'])} rows, "
-            f"{rows_per_label} of each label "
-            f"(seed {seed})"
+            f"{rows_per_label} of each label (seed {seed})"
         )
         warn_of_rare_labels(splits["train"], rows_per_label, listener)
-    for name, rows in [*limited_splits.items()]:
+    for name, rows in list(limited_splits.items()):
         if name == "train":
             limit = recipe.data.max_train_rows
         else:
@@ -349,31 +350,43 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
 
 
 def _canonical(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
-    """Returns what rows call a column of their file."""
+    """Returns what rows call a column of their file.
+
+    The column `stem` that is read as the context is `context`; a column `label` that is read as
+    nothing is `file_label`; others keep their name.
+
+    Args:
+        column: Name in the file.
+        rows: Of the file.
+        columns: Canonical name -> name in the file.
+    """
+    canonical_names = {name: role for role, name in columns.items()}
+    if column in canonical_names:
+        return canonical_names[column]
     renamed = beside_canonical(column)
-    return {name: role for role, name in columns.items()}.get(
-        column, renamed if rows.has(renamed) else column
-    )
+    return renamed if rows.has(renamed) else column
 
 
 def _hashes(
     recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None
 ) -> dict[str, str]:
-    """Returns what decides the numbers of each split.
+    """Returns SHA-256 hashes of the rows that decide the numbers of a run, by split.
 
-    That includes the labels' order, where a person's own file says it.
+    Those of a user's own files have one more, `labels`, if the files say the order of the labels.
     """
     hashes = dict[str, str]()
-    group = recipe.data.group_column
-    dataset = source.dataset if source else None
+    group_column = recipe.data.group_column
     for name, rows in splits.items():
-        if source and group:
-            groups = [_canonical(group, rows, source.columns)]
-        else:
-            groups = []
-        hashes[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
-    names_in_file = source is not None and (dataset is None or dataset.home is not None)
-    if source is not None and names_in_file and source.labels:
+        columns = [*READERS[recipe.task].columns]
+        if source and group_column:
+            columns.append(_canonical(group_column, rows, source.columns))
+        hashes[name] = content_hash(rows, columns)
+    if source is None or not source.labels:
+        return hashes
+
+    # The labels of the built-in data sets are in the catalog, and always the same.
+    is_built_in = source.dataset is not None and source.dataset.home is None
+    if not is_built_in:
         hashes["labels"] = hashlib.sha256("\n".join(source.labels).encode()).hexdigest()
     return hashes
 
@@ -388,16 +401,17 @@ def _slice_hashes(recipe: Recipe, splits: Mapping[str, Rows]) -> dict[str, str]:
 
 
 class _Source(abc.ABC):
-    """Where splits come from.
+    """Source of splits.
 
     Attributes:
-        dataset: row of the catalog.
+        dataset: row of the catalog, or None.
         columns: canonical name -> name in the file.
         labels: label names in the order that the data says; None where it says none.
         unlimited_train: the training rows of which `data.first_train_rows` took the first ones;
             None without it.
-        has_validation: whether there are validation rows; else training rows are held out, which is
-            told so.
+        has_validation: whether there are validation rows; else training rows are held out.
+        _lacking: begins the message about rows that are held out: why that is needed.
+        _way_out: ends it: what makes it unnecessary.
     """
 
     dataset: DatasetRow | None = None
@@ -432,31 +446,30 @@ class _Source(abc.ABC):
         """Returns a split with all of its rows, without hold-out."""
 
     def read(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """Returns the splits, in this order."""
+        """Returns the splits, in this order; validation is held out from training if it must be."""
         divided: dict[str, Rows] = {}
         if not self.has_validation and not {"train", "validation"}.isdisjoint(splits):
-            divided["train"], divided["validation"] = self._hold_out(self._first_rows("train"))
+            divided["train"], divided["validation"] = self._hold_out(self._read_limited("train"))
         return {
-            name: divided[name] if name in divided else self._first_rows(name) for name in splits
+            name: divided[name] if name in divided else self._read_limited(name) for name in splits
         }
 
-    def _first_rows(self, split: str) -> Rows:
-        if split == "train":
-            limit = self._recipe.data.first_train_rows
-        else:
-            limit = None
+    def _read_limited(self, split: str) -> Rows:
+        """Returns the rows of a split; of training the first ones (`data.first_train_rows`)."""
         rows = self.read_whole(split)
-        if limit is None:
+        limit = self._recipe.data.first_train_rows
+        if split != "train" or limit is None:
             return rows
         self.unlimited_train = rows
-        return first(rows, limit)
+        return first_rows(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Returns training rows and validation rows made of all training rows, and reports it."""
         data = self._recipe.data
         groups = groups_of(rows, self._recipe, self.columns)
-        train, held, stratified = held_out_by_recipe(rows, self._recipe, groups)
+        train, validation, is_stratified = held_out_by_recipe(rows, self._recipe, groups)
         n_groups = number_of_groups(groups)
-        if stratified:
+        if is_stratified:
             how = "stratified by label"
         else:
             how = "not stratified"
@@ -466,20 +479,23 @@ class _Source(abc.ABC):
         if n_groups < len(rows):
             how += f"; {n_groups} groups of related rows, each on one side whatever its labels"
         sentence = (
-            f"{len(held)} of the {len(rows)} training rows are held out for validation (seed "
+            f"{len(validation)} of the {len(rows)} training rows are held out for validation (seed "
             f"{data.split_seed}, {how})"
         )
-        fold = f"fold {data.fold} of {data.folds}: {sentence}"
-        can_stratify = READERS[self._recipe.task].stratify
-        if data.folds is not None and can_stratify and (single := labels_of_single_rows(rows)):
-            fold += (
-                f"; {count(len(single), 'label')} with a single row, which stays in training: "
-                f"{listing(single, 8)}"
-            )
-        self._listener.say(
-            f"{self._lacking}: {sentence}{self._way_out}" if data.folds is None else fold
-        )
-        return train, held
+        if data.folds is None:
+            self._listener.say(f"{self._lacking}: {sentence}{self._way_out}")
+            return train, validation
+
+        message = f"fold {data.fold} of {data.folds}: {sentence}"
+        if READERS[self._recipe.task].stratify:
+            single = labels_of_single_rows(rows)
+            if single:
+                message += (
+                    f"; {count(len(single), 'label')} with a single row, which stays in training: "
+                    f"{listing(single, 8)}"
+                )
+        self._listener.say(message)
+        return train, validation
 
 
 class _CatalogSource(_Source):
@@ -510,25 +526,30 @@ class _CatalogSource(_Source):
             )
 
     def _find_folder(self, data_dir: str | None) -> Path | None:
-        """Returns the given data folder, that of the `datasets.yaml` or of the package.
+        """Returns the folder with the data set's files; None if its rows come from the hub.
 
-        It is None if the rows are on the hub.
+        Args:
+            data_dir: The folder that was named, or None. It comes before that of the
+                `datasets.yaml` that describes the data set.
         """
         if self._row.bundled:
             return bundled_folder(self._row)
+        folders: list[Path] = []
         if data_dir:
-            folders = [expanded_path(data_dir)]
-        else:
-            folders = []
-        folders += [self._row.home] if self._row.home else []
+            folders.append(expanded_path(data_dir))
+        if self._row.home:
+            folders.append(self._row.home)
         for folder in folders:
             if any(self._file(name, folder) for name in self._row.split_names):
                 return folder
+        # No file is there. A folder that was named is not replaced by the hub: the error of reading
+        # it says what it lacks.
         if folders and (data_dir or self._row.hub is None):
             return folders[0]
         return None
 
     def _file(self, split: str, folder: Path) -> Path | None:
+        """Returns the file of a split in a folder; None if it has none."""
         return catalog_files.find_split_file(self._row, self._row.split(split), folder)
 
     def require(self, split: str) -> None:
@@ -541,13 +562,22 @@ class _CatalogSource(_Source):
             self._row.split(split)
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
-        of_row = self._row.validation_splits
-        if not of_row:
-            if self.has_validation:
+        """Returns the data set's validation splits, such as MNLI's two, that the recipe scores.
+
+        All of them if it names no splits to score, the first one if it names only others. In a
+        folder that lacks a later one, which the recipe does not name, that is left out and warned
+        of, unless `optional_too`.
+        """
+        splits = self._row.validation_splits
+        if not splits:
+            if self.has_validation:  # the data set has no training rows either
                 return ()
-            return ("validation",)
+            return ("validation",)  # to be held out
         requested = self._recipe.evaluation.splits
-        chosen = tuple(s for s in of_row if s in requested) or (of_row[:1] if requested else of_row)
+        if requested:
+            chosen = tuple(split for split in splits if split in requested) or splits[:1]
+        else:
+            chosen = splits
         if optional_too or self._folder is None or not self._folder.is_dir():
             return chosen
         available = chosen[:1]
@@ -612,15 +642,20 @@ class _OwnFiles(_Source):
 
     def resolved_recipe(self) -> Recipe:
         """Returns the recipe with the number that the first choice has in its files."""
-        if self._settings.first_choice == self._recipe.data.first_choice:
+        first_choice = self._settings.first_choice
+        if first_choice == self._recipe.data.first_choice:
             return self._recipe
-        return self._recipe.with_fields("data", first_choice=self._settings.first_choice)
+        return self._recipe.with_fields("data", first_choice=first_choice)
 
-    # Held out where it has no file.
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002
+        """Returns `validation`, which is held out from training where it has no file."""
         return ("validation",)
 
     def read_whole(self, split: str) -> Rows:
+        """Returns all rows of a split's file.
+
+        The first file that is read decides which column is which; the next ones are read alike.
+        """
         path = self._files[split]
         if path is None:
             raise UsageError(f"no {split} rows", remedy=f"Give data.{split}_file.")
@@ -630,7 +665,8 @@ class _OwnFiles(_Source):
         reader_options = Told(
             listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe)
         )
-        if not self.columns:
+        is_first_file = not self.columns
+        if is_first_file:
             files = [file for file in self._files.values() if file is not None]
             self._settings = reader.settled(self._settings, files)
         reading = reader.read(
@@ -640,7 +676,7 @@ class _OwnFiles(_Source):
             label_needed=split != "test",
             **reader_options,
         )
-        if not self.columns:
+        if is_first_file:
             self.columns = reading.columns
             self._settings = reading.settings
             self.labels = reading.class_names or None
@@ -664,6 +700,11 @@ def label_rules(recipe: Recipe, *, can_name: bool = True) -> LabelRules:
 
 
 def _require_column(rows: Rows, column: str, field: str) -> None:
+    """Refuses rows without a column that a field of the recipe names.
+
+    Raises:
+        DataError: With the columns there are.
+    """
     if not rows.has(column):
         message = f"{field}: in {rows.source} {unknown('column', column, rows.columns)}"
         raise DataError(message, remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.")

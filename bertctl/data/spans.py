@@ -77,11 +77,10 @@ class Misaligned:
         )
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; "
-            f"{self.count} are taken "
-            f"as the whole words{lost}:\n{example_lines}\n  To tag parts of these words, give the "
-            "words "
-            "yourself: a column "
-            "`tokens` with a list of them beside the text"
+            f"{self.count} are taken as the whole words{lost}:\n"
+            f"{example_lines}\n"
+            "  To tag parts of these words, give the words yourself: a column `tokens` with a list "
+            "of them beside the text"
         )
 
 

@@ -71,30 +71,51 @@ def hold_out(
         )
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     n_held_out = min(max(1, round(n * fraction)), n - 1)
-    members = _Groups.of(range(n) if groups is None else groups)
+    related = _Groups.of(range(n) if groups is None else groups)
+    sides = None  # (N,) 1 for rows that are held out
     if stratify:
-        of_label = _groups_of_labels(rows)
-    else:
-        of_label = None
-    if of_label is None:
-        held = None
-    else:
-        held = _stratified(of_label, n_held_out, rng)
-    sides = None
-    if of_label is not None and held is not None:
-        drawn = np.zeros(n, dtype=int)
-        drawn[held] = 1
-        sides = with_whole_groups(drawn, members.torn(drawn), [n - n_held_out, n_held_out])
-    if of_label is not None and sides is not None:
-        lost = [label for label in range(len(of_label)) if sides[of_label[label]].all()]
-        for label in lost:  # has no row left in training
-            sides[members.first_with(of_label[label])] = 0
-        sides = sides if sides.any() else None  # each held group had a label of its own
-    stratified = sides is not None
+        sides = _stratified_sides(rows, related, n_held_out, rng)
+    is_stratified = sides is not None
     if sides is None:
         sides = np.zeros(n, dtype=int)
-        sides[_whole_groups(members, n_held_out, rng)] = 1
-    return *_two_parts(rows, sides == 1), stratified
+        sides[_whole_groups(related, n_held_out, rng)] = 1
+    return *_two_parts(rows, sides == 1), is_stratified
+
+
+def _stratified_sides(
+    rows: Rows, related: "_Groups", n_held_out: int, rng: np.random.Generator
+) -> Ints | None:
+    """Returns (N,) 1 for each row that is held out, 0 for the others; None if it is impossible.
+
+    Args:
+        rows: The training rows.
+        related: Groups of rows that stay on one side.
+        n_held_out: How many rows are held out, about their share of each label.
+        rng: Draws them.
+    """
+    rows_by_label = _groups_of_labels(rows)
+    if rows_by_label is None:
+        return None
+    drawn = _stratified(rows_by_label, n_held_out, rng)
+    if drawn is None:
+        return None
+
+    sides = np.zeros(len(rows), dtype=int)
+    sides[drawn] = 1
+    target_sizes = [len(rows) - n_held_out, n_held_out]
+    with_groups = with_whole_groups(sides, related.torn(sides), target_sizes)
+    if with_groups is None:
+        return None
+
+    # Moving whole groups may have taken the last training row of a label.
+    lost_labels = [
+        label for label in range(len(rows_by_label)) if with_groups[rows_by_label[label]].all()
+    ]
+    for label in lost_labels:
+        with_groups[related.first_with(rows_by_label[label])] = 0
+    if not with_groups.any():  # each group that was held out had a label of its own
+        return None
+    return with_groups
 
 
 def hold_out_fold(
@@ -129,41 +150,62 @@ def hold_out_fold(
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
-    if stratify:
-        of_label = _groups_of_labels(rows)
-    else:
-        of_label = None
-    members = _Groups.of(range(n) if groups is None else groups)
-    if len(members) < folds:
+    related = _Groups.of(range(n) if groups is None else groups)
+    if len(related) < folds:
         raise DataError(
-            f"{rows.source}: {n} rows, {len(members)} groups of rows that stay together, can't be "
-            "cut into "
-            f"{folds} folds",
+            f"{rows.source}: {n} rows, {len(related)} groups of rows that stay together, can't be "
+            f"cut into {folds} folds",
             remedy="Take fewer folds, or give more rows.",
         )
-    sides = np.empty(n, dtype=int)
-    stratified = of_label is not None and 2 * len(of_label) <= n
-    if of_label is not None and stratified:
-        # One label after the other: each fold gets its share of each, and the folds differ by one
-        # row at most.
-        order = np.concatenate(
-            [of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))]
-        )
-        sides[order] = np.arange(n) % folds
-        with_groups = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
-        stratified = with_groups is not None
-        sides = sides if with_groups is None else with_groups
-    if not stratified:
-        of_group = np.empty(len(members), dtype=int)
-        of_group[rng.permutation(len(members))] = np.arange(len(members)) % folds
-        sides[members.order] = np.repeat(of_group, members.sizes)
-    if of_label is not None and stratified:
-        single_rows = {int(of_label[i][0]) for i in range(len(of_label)) if of_label.sizes[i] == 1}
-        if single_rows:
-            for positions in members.parts():
-                if not single_rows.isdisjoint(positions.tolist()):
-                    sides[positions] = _IN_NO_FOLD
-    return *_two_parts(rows, sides == fold - 1), stratified
+    fold_of_row = None
+    rows_by_label = _groups_of_labels(rows) if stratify else None
+    if rows_by_label is not None and not _are_nearly_all_different(rows_by_label, n):
+        fold_of_row = _stratified_folds(rows_by_label, related, folds, rng)
+    is_stratified = fold_of_row is not None
+    if fold_of_row is None:
+        fold_of_group = np.empty(len(related), dtype=int)
+        fold_of_group[rng.permutation(len(related))] = np.arange(len(related)) % folds
+        fold_of_row = np.empty(n, dtype=int)
+        fold_of_row[related.order] = np.repeat(fold_of_group, related.sizes)
+    return *_two_parts(rows, fold_of_row == fold - 1), is_stratified
+
+
+def _stratified_folds(
+    rows_by_label: "_Groups", related: "_Groups", folds: int, rng: np.random.Generator
+) -> Ints | None:
+    """Returns (N,) the fold of each row, from 0; None if whole groups make it impossible.
+
+    A label with a single row keeps it in no fold, that is in training, with all related rows.
+
+    Args:
+        rows_by_label: The rows of each label.
+        related: Groups of rows that stay together.
+        folds: How many there are.
+        rng: Draws the rows of each label.
+    """
+    # One label after the other is dealt out: each fold gets its share of each, and the folds differ
+    # by one row at most.
+    n = len(rows_by_label.order)
+    n_labels = len(rows_by_label)
+    sizes = rows_by_label.sizes
+    drawn = [rows_by_label[label][rng.permutation(sizes[label])] for label in range(n_labels)]
+    dealt = np.empty(n, dtype=int)
+    dealt[np.concatenate(drawn)] = np.arange(n) % folds
+    fold_of_row = with_whole_groups(dealt, related.torn(dealt), [n / folds] * folds)
+    if fold_of_row is None:
+        return None
+
+    single_rows = {int(rows_by_label[label][0]) for label in range(n_labels) if sizes[label] == 1}
+    if single_rows:
+        for positions in related.parts():
+            if not single_rows.isdisjoint(positions.tolist()):
+                fold_of_row[positions] = _IN_NO_FOLD
+    return fold_of_row
+
+
+def _are_nearly_all_different(rows_by_label: "_Groups", n_rows: int) -> bool:
+    """Returns whether labels have fewer than two rows on average, and so are no classes."""
+    return 2 * len(rows_by_label) > n_rows
 
 
 def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
@@ -178,43 +220,48 @@ def labels_of_single_rows(rows: Rows) -> list[str]:
 
     It is empty if labels can't be counted, or are nearly all different.
     """
-    of_label = _groups_of_labels(rows)
-    if of_label is None or 2 * len(of_label) > len(rows):
+    rows_by_label = _groups_of_labels(rows)
+    if rows_by_label is None or _are_nearly_all_different(rows_by_label, len(rows)):
         return []
     labels = rows.columns["label"]
-    return [str(labels[int(positions[0])]) for positions in of_label.parts() if len(positions) == 1]
+    return [
+        str(labels[int(positions[0])]) for positions in rows_by_label.parts() if len(positions) == 1
+    ]
 
 
-def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
-    train = rows.select(np.flatnonzero(~held))
-    validation = rows.select(np.flatnonzero(held), split="validation")
+def _two_parts(rows: Rows, is_held_out: Bools) -> tuple[Rows, Rows]:
+    """Returns the rows that stay for training, and those that are held out as validation."""
+    train = rows.select(np.flatnonzero(~is_held_out))
+    validation = rows.select(np.flatnonzero(is_held_out), split="validation")
     return train, validation
 
 
 def with_whole_groups(
     sides: Ints, members: Sequence[Sequence[int]], target_sizes: Sequence[float]
 ) -> Ints | None:
-    """Returns the sides with no group on two of them.
+    """Returns the sides with each group on one side; None if a side's size is far off then.
 
-    A torn group goes, the largest first, to that of its sides which then lacks most rows. It is
-    None where a side ends with less than half (or more than twice) of what it should have.
+    A group on several sides is moved to the one of them that lacks most rows, the largest groups
+    first, so that small ones even out what large ones have shifted. A side is far off if it has
+    less than half of its rows, or more than one and a half times as many.
 
     Args:
-        sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they
-            stay.
-        members: positions of each group's rows.
-        target_sizes: rows per side.
+        sides: (N,) number of each row's side, as drawn without groups.
+        members: Positions of each group's rows.
+        target_sizes: Rows that each side should have.
     """
+    n_sides = len(target_sizes)
     sides = sides.copy()
     torn = [group for group in members if len(group) > 1 and len(set(sides[group])) > 1]
-    lacking = np.array(target_sizes) - np.bincount(sides, minlength=len(target_sizes))
+    n_lacking = np.array(target_sizes) - np.bincount(sides, minlength=n_sides)
     for group in sorted(torn, key=len, reverse=True):
-        here = np.bincount(sides[group], minlength=len(target_sizes))
-        lacking += here
-        sides[group] = side = int(np.argmax(np.where(here > 0, lacking, -np.inf)))
-        lacking[side] -= len(group)
-    missed = np.abs(lacking) > np.array(target_sizes) / 2
-    if torn and missed.any():
+        n_on_side = np.bincount(sides[group], minlength=n_sides)
+        n_lacking += n_on_side
+        side = int(np.argmax(np.where(n_on_side > 0, n_lacking, -np.inf)))
+        sides[group] = side
+        n_lacking[side] -= len(group)
+    is_far_off = np.abs(n_lacking) > np.array(target_sizes) / 2
+    if torn and is_far_off.any():
         return None
     return sides
 
@@ -233,16 +280,16 @@ class _Groups:
 
     @classmethod
     def of(cls, values: Sequence[Hashable]) -> "_Groups":
-        """Returns the groups of values.
+        """Returns the groups of equal values: `["a", "b", "a"]` -> positions 0, 2 and position 1.
 
         Raises:
-            TypeError: some can't be counted, such as lists.
+            TypeError: Some can't be counted, such as lists.
         """
-        if isinstance(values, range):
+        if isinstance(values, range):  # each value is a group of its own
             return cls(np.arange(len(values)), np.arange(len(values) + 1))
         if isinstance(values, CodedValues):
-            of_values = numbers_of(values.values)[0]  # 1 and 1.0 are one label
-            numbers = numbers_of(int_column(of_values[values.codes]))[0]
+            number_of_code = numbers_of(values.values)[0]  # 1 and 1.0 are one label
+            numbers = numbers_of(int_column(number_of_code[values.codes]))[0]
         else:
             numbers = numbers_of(values)[0]
         sizes = np.bincount(numbers)
@@ -265,26 +312,27 @@ class _Groups:
             yield self[number]
 
     def torn(self, sides: Ints) -> list[list[int]]:
-        """Returns the groups that are not all on one side."""
+        """Returns the positions of each group that is not all on one side.
+
+        Args:
+            sides: (N,) number of each row's side.
+        """
         if not len(self):
             return []
-        of_members = sides[self.order]
-        lowest = np.minimum.reduceat(of_members, self.starts[:-1])
-        highest = np.maximum.reduceat(of_members, self.starts[:-1])
+        ordered_sides = sides[self.order]  # group after group
+        lowest = np.minimum.reduceat(ordered_sides, self.starts[:-1])
+        highest = np.maximum.reduceat(ordered_sides, self.starts[:-1])
         return [self[number].tolist() for number in np.flatnonzero(lowest < highest).tolist()]
 
     def first_with(self, positions: Ints) -> Ints:
-        """Returns the first group that has one of these positions."""
-        numbers = np.empty(len(self.order), dtype=np.int64)
-        numbers[self.order] = np.repeat(np.arange(len(self)), self.sizes)
-        return self[int(numbers[positions].min())]
+        """Returns the positions of the first group that has one of these positions."""
+        group_of_position = np.empty(len(self.order), dtype=np.int64)
+        group_of_position[self.order] = np.repeat(np.arange(len(self)), self.sizes)
+        return self[int(group_of_position[positions].min())]
 
 
 def _groups_of_labels(rows: Rows) -> _Groups | None:
-    """Returns the rows of each label.
-
-    It is None if there are no labels, or lists, which can't be counted.
-    """
+    """Returns the rows of each label, as positions; None without labels, or if they are lists."""
     if not rows.has("label"):
         return None
     try:
@@ -293,54 +341,55 @@ def _groups_of_labels(rows: Rows) -> _Groups | None:
         return None
 
 
-def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -> Ints | None:
-    """Returns positions of `n_rows_wanted` rows; None if impossible.
+def _stratified(rows_by_label: _Groups, n_drawn: int, rng: np.random.Generator) -> Ints | None:
+    """Returns the positions of `n_drawn` rows with each label's share, by largest remainder.
 
-    Each label has its share by largest remainder.
+    It is None if the labels are nearly all different, or if a label would not keep a row.
     """
-    sizes = groups.sizes
-    room = sizes - 1
-    n_rows = len(groups.order)
-    if 2 * len(groups) > n_rows or room.sum() < n_rows_wanted:
+    sizes = rows_by_label.sizes
+    room = sizes - 1  # each label keeps a row
+    n_rows = len(rows_by_label.order)
+    if _are_nearly_all_different(rows_by_label, n_rows) or room.sum() < n_drawn:
         return None
-    quota = sizes * (n_rows_wanted / n_rows)
-    take = np.minimum(np.floor(quota).astype(int), room)
-    # The label with the largest remainder that still has room; on a tie the first one.
-    while take.sum() < n_rows_wanted:
-        take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
+    quota = sizes * (n_drawn / n_rows)
+    n_of_label = np.minimum(np.floor(quota).astype(int), room)
+    while n_of_label.sum() < n_drawn:
+        # The label with the largest remainder that still has room; on a tie the first one.
+        remainder = np.where(n_of_label < room, quota - n_of_label, -np.inf)
+        n_of_label[int(np.argmax(remainder))] += 1
     drawn = [
-        groups[label][rng.permutation(sizes[label])[:count]]
-        for label, count in enumerate(take.tolist())
+        rows_by_label[label][rng.permutation(sizes[label])[:n]]
+        for label, n in enumerate(n_of_label.tolist())
     ]
     return np.concatenate(drawn)
 
 
-def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
+def _whole_groups(groups: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
     """Returns positions of whole groups, drawn until there are `n_rows` rows.
 
     A group that would make it more than twice as many is passed over, and at least one group is
     left to the other split. If all groups are too large, it is the smallest one.
     """
     chosen: list[int] = []
-    group_order = rng.permutation(len(members))
-    most_groups = max(1, len(members) - 1)
+    group_order = rng.permutation(len(groups))
+    most_groups = max(1, len(groups) - 1)
     for number in group_order[:most_groups].tolist():
         if len(chosen) >= n_rows:
             break
-        group = members[number].tolist()
-        if len(chosen) + len(group) <= 2 * n_rows:
-            chosen += group
+        positions = groups[number].tolist()
+        if len(chosen) + len(positions) <= 2 * n_rows:
+            chosen += positions
     if chosen:
         return chosen
 
-    smallest = int(np.argmin(members.sizes[group_order]))  # of equal ones the first that was drawn
-    return list(members[int(group_order[smallest])].tolist())
+    smallest = int(np.argmin(groups.sizes[group_order]))  # of equal ones the first that was drawn
+    return list(groups[int(group_order[smallest])].tolist())
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Returns the rows of several splits one behind the other.
+    """Returns the rows of several splits one behind the other, as rows of the first one's name.
 
-    They have the columns that any of the splits has.
+    They have the columns that any of the splits has, and are numbered anew.
     """
     ids = numbered_ids(sum(map(len, parts)))
     all_have_ids = all(rows.file_ids for rows in parts)
@@ -367,9 +416,9 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 
 
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
-    """Returns so many rows of each label, drawn by the seed, in file order.
+    """Returns `size` rows of each label, drawn by the seed; all of a label that has fewer.
 
-    Of a label with fewer rows it returns all.
+    They are in file order.
     """
     rng = np.random.default_rng([seed, _LABEL_STREAM])
     chosen: list[int] = []
@@ -399,7 +448,7 @@ def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
     ]
 
 
-def first(rows: Rows, size: int) -> Rows:
+def first_rows(rows: Rows, size: int) -> Rows:
     """Returns the first rows; all where there are no more than `size`."""
     if len(rows) <= size:
         return rows
@@ -409,7 +458,8 @@ def first(rows: Rows, size: int) -> Rows:
 def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
     """Returns the SHA-256 of the canonical columns' values, in hexadecimal.
 
-    No path, no id and no other column counts.
+    What is hashed is a line with each column's name and one with its values as a JSON list, written
+    in parts to hold little memory. No path, no id and no other column counts.
     """
     digest = hashlib.sha256()
     for name in columns:
@@ -418,6 +468,6 @@ def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label"))
             for number, part in enumerate(in_chunks(rows.columns[name], _HASHED_ROWS)):
                 values = json.dumps(part, default=str, separators=(",", ":"))
                 separator = "," if number else ""
-                digest.update(f"{separator}{values[1:-1]}".encode())
+                digest.update(f"{separator}{values[1:-1]}".encode())  # without its brackets
             digest.update(b"]\n")
     return digest.hexdigest()

@@ -223,8 +223,7 @@ def require_score(rows: Rows | Table, index: int, column: str = "label") -> floa
     raise DataError(
         f"{rows.where(index)}: the label {label!r} is not a finite number in 32 bits",
         remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else "
-        "check "
-        "`data.label_column=`.",
+        "check `data.label_column=`.",
     )
 
 

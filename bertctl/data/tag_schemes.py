@@ -302,9 +302,8 @@ def _refuse_strangers(
     )
     remedy = (
         "Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- "
-        "and U- (BILOU); "
-        "plain tags, such as parts of speech, have no such prefix. Is `data.label_column=` "
-        "the right one?"
+        "and U- (BILOU); plain tags, such as parts of speech, have no such prefix. Is "
+        "`data.label_column=` the right one?"
     )
     if tag.partition("-")[0] == "M":
         remedy = (

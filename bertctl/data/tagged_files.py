@@ -60,7 +60,8 @@ _UD_SUFFIXES = (".conllu", ".conllup")
 _SNIFFED_LINES = 60
 _TAG = re.compile(r"[Oo]|[BIESLUMbieslum][-_:./]\S+|\S{2,}[-_:/][BIESLUM]")
 """A tag of an entity; written otherwise than it should be, too, so that it is refused as such."""
-_LONGEST_DOCUMENT = 8  # chunks; a document is cut into several only beyond
+_LONGEST_DOCUMENT = 8
+"""Chunks that a document may fill. A longer one is cut."""
 
 _ANNOTATED: Mapping[str, Callable[[Source, ReadOptions], Iterator[Document]]] = {
     "brat": brat.read,
@@ -122,20 +123,25 @@ class TaggingReader(Reader):
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with words and tags.
 
-        It is None where its lines do not look like columns.
+        It is None if the file's lines do not look like columns.
+
+        Raises:
+            KnownFormatError: The file is surely for this task, and wrong.
+            DataError: It can't be read as one of this task.
         """
         kind = _kind_by_content(path, options) or _kind_of(path)
-        if kind is None or suffix_of(path) == ".tsv":
+        # Such a file may as well be a table of texts.
+        is_doubtful = kind is None or suffix_of(path) == ".tsv"
+        if is_doubtful:
             lines = _first_lines(path, options)
-        else:
-            lines = []
-        if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
-            return None
+            if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
+                return None
         try:
             return next(self._readings(path, kind or "conll", options), None)
         except DataError as error:
-            if isinstance(error, KnownFormatError) or not _holds_spans(path, kind, options):
+            if isinstance(error, KnownFormatError) or not _has_spans(path, kind, options):
                 raise
+            # So that no other task is tried.
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
@@ -160,19 +166,30 @@ class TaggingReader(Reader):
         return kind_of_tags
 
     def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file whose kind is known, chunk by chunk.
+
+        Args:
+            source: The file.
+            kind: Its kind; what is called `conll` may turn out as another one by its first lines.
+            options: How it is read.
+        """
         if kind == "conll" and isinstance(source, Path):
             kind = _kind_by_sight(source, options)
-        if kind == "parquet" or kind == "csv" or kind == "tsv":
+        if kind in ("parquet", "csv", "tsv"):
             tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
-            yield from self.table_readings(
-                (_with_lists(table, kind, options) for table in tables), options
-            )
+            with_lists = (_with_lists(table, kind, options) for table in tables)
+            yield from self.table_readings(with_lists, options)
             return
         if kind not in ("lines", "conll", "conllu", "piped"):
-            yield from self.table_readings(
-                sentences_of_words(_annotated_tables(source, kind, options)), options
-            )
+            tables = sentences_of_words(_annotated_tables(source, kind, options))
+            yield from self.table_readings(tables, options)
             return
+        yield from self._readings_of_lines(source, kind, options)
+
+    def _readings_of_lines(
+        self, source: Source, kind: str, options: ReadOptions
+    ) -> Iterator[Reading]:
+        """Yields the rows of running text (`lines`), `conll`, `conllu` or `piped`, by chunks."""
         name = source_name(source)
         if kind == "conllu" and isinstance(source, Path) and options.keep_labels:
             options = _with_entities(source, options)
@@ -185,10 +202,10 @@ class TaggingReader(Reader):
             else:
                 sentences = conll_sentences(lines, name, options, ud=kind == "conllu")
                 chunks = _rows_of_sentences_in_chunks(sentences, name, options)
-            read = 0
+            n_rows = 0
             for rows in chunks:
-                read += len(rows)
-                options.listener.expect(rows_expected(file, read))
+                n_rows += len(rows)
+                options.listener.expect(rows_expected(file, n_rows))
                 yield Reading(_with_tag_kind(rows, options), {}, options.settings)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TaggedColumns:
@@ -205,9 +222,9 @@ class TaggingReader(Reader):
 
 
 def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
-    """Returns the options of a CoNLL-U file without parts of speech.
+    """Returns the options for a CoNLL-U file: its entities are the tags if it has no UPOS tags.
 
-    Its tags are then the entities in MISC.
+    `data.label_column` of the recipe stays. The listener is told of entities that are not read.
     """
     if options.settings.label_column is not None and "label_column" not in options.hints:
         return options
@@ -234,11 +251,19 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
+    """Returns the kind of a file: as it was said, else by its content, its suffix, its first lines.
+
+    If nothing tells, stdin is running text, and a file read whole, with labels, has columns.
+
+    Raises:
+        UnavailableError: The file does not exist.
+        UsageError: An unknown kind was said.
+    """
     if source != "-":
         require_file(source)
     if isinstance(source, MemoryFile):
         return source.kind
-    requested = "conll" if options.kind == "tsv" else options.kind
+    requested = "conll" if options.kind == "tsv" else options.kind  # columns with tabs
     if requested is not None and requested not in TAGGED_KINDS:
         message = f"{unknown('input format', requested, TAGGED_KINDS)} (for words and tags)"
         raise UsageError(message, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
@@ -246,18 +271,16 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
         return content
     if source == "-":
         return requested or "lines"
-    return (
-        requested
-        or _kind_of(source)
-        or ("conll" if options.whole else _sniffed_kind(source, options))
-    )
+    known = requested or _kind_of(source)
+    if known is not None:
+        return known
+    if options.whole:
+        return "conll"
+    return _sniffed_kind(source, options)
 
 
 def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
-    """Returns the kind of a file that holds JSON or Parquet and is not named so.
-
-    It is None of another one.
-    """
+    """Returns the kind of a file with JSON or Parquet in it that is not named so; else None."""
     if source == "-":
         suffix_kind = None
     else:
@@ -267,7 +290,7 @@ def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
     content = detected_kind(source, replace(options, listener=SILENT))
     if content not in ("jsonl", "parquet"):
         return None
-    detected_kind(source, options)  # says so
+    detected_kind(source, options)  # once more, to tell the listener
     if content == "jsonl":
         return "json"
     return "parquet"
@@ -287,28 +310,27 @@ def _kind_of(path: Path | MemoryFile) -> TaggedKind | None:
 
 
 def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
-    """Returns a table whose lists are written as texts with lists.
+    """Returns a table with lists in place of cells that write lists: `"['Anna', 'sleeps']"`.
 
     Raises:
-        UsageError: labelled CSV without any.
+        UsageError: A CSV file with labels has no lists.
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
-    has_none = all(columns[name] is values for name, values in table.columns.items())
     cells = chain.from_iterable(columns.values())
-    is_text = kind in ("csv", "tsv") and not any(isinstance(cell, list) for cell in cells)
-    if is_text and options.label_needed and has_none:
+    is_labelled_csv = kind in ("csv", "tsv") and options.label_needed
+    if is_labelled_csv and not any(isinstance(cell, list) for cell in cells):
         raise UsageError(
             f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', "
-            "'sleeps']\",\"['B-PER', 'O']\""
-            "; or a row for each word, with the number of its sentence: sentence_id,word,tag",
+            "'sleeps']\",\"['B-PER', 'O']\"; or a row for each word, with the number of its "
+            "sentence: sentence_id,word,tag",
             remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what "
-            "an annotation tool "
-            "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
+            "an annotation tool writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
         )
     return replace(table, columns=columns)
 
 
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
+    """Returns `conll` if a file's first lines look like columns, which is told; else `lines`."""
     if not _look_like_columns(_first_lines(source, options)):
         return "lines"
     options.listener.say(
@@ -318,40 +340,46 @@ def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
 
 
 def _first_lines(source: Path | MemoryFile, options: ReadOptions) -> list[str]:
+    """Returns the first `_SNIFFED_LINES` lines of a file."""
     with open_bytes(source) as file:
         lines = decoded_lines(file, str(source), options.settings.encoding, SILENT)
         return list(itertools.islice(lines, _SNIFFED_LINES))
 
 
 def _are_sentences(lines: Sequence[str]) -> bool:
-    """Whether lines look like columns, not like a table's.
+    """Returns whether lines are columns of words and tags, and not a table with a text on each row.
 
-    They are parted by blank lines or end in tags.
+    They look like columns, and blank lines part sentences or all lines end in a tag.
     """
+    if not _look_like_columns(lines):
+        return False
+    has_blank_lines = any(not line.strip() for line in lines[:-1])
     filled = [line.split() for line in lines if line.strip()]
-    blank = any(not line.strip() for line in lines[:-1])
-    return _look_like_columns(lines) and (
-        blank or all(_TAG.fullmatch(fields[-1]) for fields in filled)
-    )
+    return has_blank_lines or all(_TAG.fullmatch(fields[-1]) for fields in filled)
 
 
 def _look_like_columns(lines: Sequence[str]) -> bool:
+    """Returns whether all lines have as many columns, by tabs or, with a tag at the end, by spaces.
+
+    A line with `-DOCSTART-` is enough.
+    """
     filled = [line.rstrip("\r\n") for line in lines if line.strip()]
     if any(line.startswith("-DOCSTART-") for line in filled):
         return True
-    by_tabs = {line.count("\t") for line in filled}
-    if len(filled) > 1 and len(by_tabs) == 1 and by_tabs != {0}:
+    tab_counts = {line.count("\t") for line in filled}
+    if len(filled) > 1 and len(tab_counts) == 1 and tab_counts != {0}:
         return True
-    parts = [line.split(" ") for line in filled]
-    return len({len(fields) for fields in parts}) == 1 and all(
-        len(f) > 1 and _TAG.fullmatch(f[-1]) for f in parts
-    )
+    rows = [line.split(" ") for line in filled]
+    widths = {len(fields) for fields in rows}
+    end_in_tags = all(len(fields) > 1 and _TAG.fullmatch(fields[-1]) for fields in rows)
+    return len(widths) == 1 and end_in_tags
 
 
 def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
     """Returns what a file of columns is by its first lines.
 
-    It is CoNLL, a table of words, PubTator, or spaCy's `.iob`.
+    CoNLL (`conll`), a table with a word on each row (`tsv`), PubTator (`pubtator`), or spaCy's
+    `.iob` (`piped`).
 
     Raises:
         KnownFormatError: XML or WebAnno's TSV, which look like columns.
@@ -377,55 +405,62 @@ def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
 def _rows_of_sentences_in_chunks(
     sentences: Iterable[Sentence], name: str, options: ReadOptions
 ) -> Iterator[Rows]:
+    """Yields sentences as rows, all at once or in chunks of whole documents.
+
+    Args:
+        sentences: In the order of the file.
+        name: Of the file.
+        options: Rows per chunk, and whether tags are kept.
+    """
     if options.chunk_rows is None:
         chunks = iter([list(sentences)])
     else:
         chunks = _whole_documents(sentences, options.chunk_rows)
-    count = 0
+    n_before = 0
     for chunk in chunks:
         if options.keep_labels:
-            sentences_read = chunk
+            selected = chunk
         else:
-            sentences_read = [sentence._replace(tags=None) for sentence in chunk]
+            selected = [sentence._replace(tags=None) for sentence in chunk]
         rows = _rows_of_sentences(
-            sentences_read,
+            selected,
             name,
             split=options.split,
-            first_id=count,
+            first_id=n_before,
         )
-        if options.skipped is not None:
-            rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=count))
+        if options.skipped is not None:  # skipped sentences count, too
+            rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=n_before))
         yield rows
-        count += len(chunk)
+        n_before += len(chunk)
 
 
 def _whole_documents(sentences: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:
     """Yields chunks of at least `size` sentences, cut between documents where there are any."""
     chunk: list[Sentence] = []
     for sentence in sentences:
-        if len(chunk) >= size and (
-            sentence.document < 0
-            or sentence.document != chunk[-1].document
-            or len(chunk) >= size * _LONGEST_DOCUMENT
-        ):
-            yield chunk
-            chunk = []
+        if len(chunk) >= size:
+            has_no_documents = sentence.document < 0
+            begins_document = sentence.document != chunk[-1].document
+            is_too_long = len(chunk) >= size * _LONGEST_DOCUMENT
+            if has_no_documents or begins_document or is_too_long:
+                yield chunk
+                chunk = []
         chunk.append(sentence)
     if chunk:
         yield chunk
 
 
 def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Iterator[Rows]:
-    count = 0
-    for chunk in in_chunks(
-        (line.rstrip("\n").removesuffix("\r") for line in lines), options.chunk_rows
-    ):
-        split = [split_tagged_words(text) for text in chunk]
-        numbers = range(count, count + len(chunk))
+    """Yields lines of running text as rows: each with its words, and where these stand in it."""
+    n_before = 0
+    texts = (line.rstrip("\n").removesuffix("\r") for line in lines)
+    for chunk in in_chunks(texts, options.chunk_rows):
+        words_and_offsets = [split_tagged_words(text) for text in chunk]
+        numbers = range(n_before, n_before + len(chunk))
         columns: dict[str, Sequence[Any]] = {
             "text": chunk,
-            "words": [words for words, _ in split],
-            "offsets": [offsets for _, offsets in split],
+            "words": [words for words, _ in words_and_offsets],
+            "offsets": [offsets for _, offsets in words_and_offsets],
         }
         yield Rows(
             options.split,
@@ -434,12 +469,16 @@ def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Ite
             source=name,
             lines=[i + 1 for i in numbers],
         )
-        count += len(chunk)
+        n_before += len(chunk)
 
 
 def _rows_of_sentences(
     sentences: Sequence[Sentence], source: str, *, split: str, first_id: int = 0
 ) -> Rows:
+    """Returns sentences as rows, numbered from `first_id`.
+
+    Tags are there if all sentences have them; lines and documents if any has.
+    """
     columns: dict[str, Sequence[Any]] = {"words": [sentence.words for sentence in sentences]}
     if all(sentence.tags is not None for sentence in sentences):
         columns["label"] = [sentence.tags for sentence in sentences]
@@ -450,20 +489,20 @@ def _rows_of_sentences(
     ids = [str(i) for i in range(first_id, first_id + len(sentences))]
     return Rows(
         split,
-        columns,
-        ids,
-        source,
-        [sentence.line for sentence in sentences],
+        columns=columns,
+        ids=ids,
+        source=source,
+        lines=[sentence.line for sentence in sentences],
     )
 
 
 def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns the rows with what their tags are, which is told.
+    """Returns the rows of a whole file with what their tags are, and tells the listener.
 
-    They are unchanged where they are a part of a file.
+    Rows of a chunk stay as they are, since only the whole file shows the scheme.
 
     Raises:
-        DataError: tags of a scheme that is not known.
+        DataError: Tags of a scheme that is not known.
     """
     if not options.whole or not rows.has("label"):
         return rows
@@ -482,40 +521,52 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
         options: how it is read.
     """
     if kind not in ("json", "jsonl"):
-        yield from _of_documents(_ANNOTATED[kind](source, options), source_name(source), options)
+        documents = _ANNOTATED[kind](source, options)
+        yield from _tables_of_documents(documents, source_name(source), options)
         return
     name = source_name(source)
     with open_bytes(source) as file, loading(name, remedy=options.form):
         document, tables = document_or_tables(file, name, options)
         if document is None:
             for table in tables:
-                if label_studio.has_tasks(table):
-                    yield from _of_tasks(entries_of(table), name, table.lines, options)
-                elif (
-                    table.columns.keys() & _OF_BIOC
-                    and (entries := bioc.entries_of(entries_of(table))) is not None
-                ):
-                    yield from _of_documents(
-                        bioc.documents_of(entries, name, options), name, options
-                    )
-                else:
-                    yield _with_lists(table, "jsonl", options)
-        elif (entries := bioc.entries_of(document)) is not None:
-            yield from _of_documents(bioc.documents_of(entries, name, options), name, options)
+                yield from _tables_of_json_lines(table, name, options)
+            return
+
+        bioc_entries = bioc.entries_of(document)
+        if bioc_entries is not None:
+            documents = bioc.documents_of(bioc_entries, name, options)
+            yield from _tables_of_documents(documents, name, options)
         elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
-            yield from _of_tasks(document, name, (), options)
+            yield from _tables_of_tasks(document, name, (), options)
         else:
             table = table_of_document(document, name, options)
             _refuse_spacy_paragraphs(table)
-            yield from (
-                _with_lists(chunk, "jsonl", options) for chunk in table.chunks(options.chunk_rows)
-            )
+            for chunk in table.chunks(options.chunk_rows):
+                yield _with_lists(chunk, "jsonl", options)
 
 
-def _holds_spans(path: Path | MemoryFile, kind: str | None, options: ReadOptions) -> bool:
-    """Whether a file is surely one of an annotation tool with spans.
+def _tables_of_json_lines(table: Table, name: str, options: ReadOptions) -> Iterator[Table]:
+    """Yields a chunk of JSON Lines as tables.
 
-    It can't be read as it is.
+    Tasks of Label Studio and documents of BioC become texts with spans; other objects stay as they
+    are.
+    """
+    if label_studio.has_tasks(table):
+        yield from _tables_of_tasks(entries_of(table), name, table.lines, options)
+        return
+    if table.columns.keys() & _OF_BIOC:
+        bioc_entries = bioc.entries_of(entries_of(table))
+        if bioc_entries is not None:
+            documents = bioc.documents_of(bioc_entries, name, options)
+            yield from _tables_of_documents(documents, name, options)
+            return
+    yield _with_lists(table, "jsonl", options)
+
+
+def _has_spans(path: Path | MemoryFile, kind: str | None, options: ReadOptions) -> bool:
+    """Returns whether a file is surely one of an annotation tool with spans.
+
+    It is asked of a file that could not be read.
     """
     if kind in _ANNOTATED:
         return True
@@ -539,12 +590,10 @@ def _refuse_spacy_paragraphs(table: Table) -> None:
     Raises:
         DataError: with how to convert it.
     """
-    paragraphs = table.columns.get("paragraphs", [None])[0]
-    if isinstance(paragraphs, list) and paragraphs:
-        first = paragraphs[0]
-    else:
-        first = None
-    if isinstance(first, dict) and "sentences" in first:
+    paragraphs = table.columns.get("paragraphs", [None])[0]  # of the first document
+    if not isinstance(paragraphs, list) or not paragraphs:
+        return
+    if isinstance(paragraphs[0], dict) and "sentences" in paragraphs[0]:
         raise KnownFormatError(
             f"{table.source}: this is the JSON that spaCy 2 was trained on",
             remedy="Convert it: python -m spacy convert FILE.json . --converter json. The .spacy "
@@ -552,35 +601,54 @@ def _refuse_spacy_paragraphs(table: Table) -> None:
         )
 
 
-def _of_tasks(
+def _tables_of_tasks(
     tasks: Sequence[Mapping[str, Any]], name: str, lines: Sequence[int], options: ReadOptions
 ) -> Iterator[Table]:
-    """Yields Label Studio's tasks as texts with spans."""
+    """Yields Label Studio's tasks as texts with spans.
+
+    Args:
+        tasks: As the file has them.
+        name: Of the file.
+        lines: Number of each task's line, or nothing.
+        options: How the file is read.
+
+    Raises:
+        DataError: Labels are needed, and the tasks have no spans.
+    """
     if options.label_needed:
         label_studio.require_spans(tasks, name)
-    for table in _of_documents(label_studio.documents_of(tasks, name, options), name, options):
+    documents = label_studio.documents_of(tasks, name, options)
+    for table in _tables_of_documents(documents, name, options):
         yield replace(table, lines=lines[table.first : table.first + len(table)])
 
 
-def _of_documents(
+def _tables_of_documents(
     documents: Iterator[Document], name: str, options: ReadOptions
 ) -> Iterator[Table]:
-    first = parted = 0
+    """Yields annotated documents as texts with their spans, a row each; warns of spans left out.
+
+    Args:
+        documents: Of the file.
+        name: Of the file.
+        options: How it is read.
+    """
+    n_before = 0
+    n_left_out = 0
     for chunk in in_chunks(documents, options.chunk_rows):
-        parted += sum(document.parted for document in chunk)
+        n_left_out += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
             "text": [document.text for document in chunk],
             "spans": [document.label for document in chunk],
             "id": [document.id for document in chunk],
         }
-        yield AnnotatedTable(columns, name, first=first)
-        first += len(chunk)
-    if parted:
-        if parted == 1:
+        yield AnnotatedTable(columns, name, first=n_before)
+        n_before += len(chunk)
+    if n_left_out:
+        if n_left_out == 1:
             verb = "is"
             possessive = "its"
         else:
             verb = "are"
             possessive = "their"
-        counted = f"{count(parted, 'span')} of several parts with words between {verb} left out"
+        counted = f"{count(n_left_out, 'span')} of several parts with words between {verb} left out"
         options.listener.warn(f"{name}: {counted}; {possessive} words are learned as O")

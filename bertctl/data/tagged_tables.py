@@ -37,7 +37,8 @@ _TAGS = (
 )  # fmt: skip
 SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""
-_CANONICAL = ("words", "label", "text", "offsets")  # a column `document` is what is meant by it
+_CANONICAL = ("words", "label", "text", "offsets")
+"""Names that no other column of a file may keep. A column `document` is the canonical one."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,18 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         UsageError: a column can't be guessed.
     """
     contents = {name: _content(values) for name, values in table.columns.items()}
-    text_name = _named(settings.text_column, table)
-    label = _named(settings.label_column, table, required=label_needed)
+    # `data.text_column` may name a column of texts or of lists of words.
+    named_column = _existing(settings.text_column, table)
+    label = _existing(settings.label_column, table, required=label_needed)
     columns_named({"id": settings.id_column}, table)
-    is_text = text_name is not None and contents[text_name] == "text"
-    if is_text:
+    if named_column is not None and contents[named_column] == "text":
         words = None
+        text: str | None = named_column
     else:
-        words = text_name or _first(_WORDS, contents, ("words", "objects"))
-    # Beside words, `document` names what the sentence is of.
-    names = [name for name in TEXT_NAMES if words is None or name != "document"]
-    if is_text:
-        text = text_name
-    else:
-        text = _first(names, contents, ("text",))
+        words = named_column or _find_column(_WORDS, contents, ("words", "objects"))
+        # Beside words, `document` names the document that the sentence is from.
+        text_names = [name for name in TEXT_NAMES if words is None or name != "document"]
+        text = _find_column(text_names, contents, ("text",))
     if words is None and text is None:
         text = _text_of_any_name(table, contents)
     if words is None and text is None:
@@ -86,19 +85,10 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             f"{shown_columns(table)}"
         )
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
-    if label is None and (
-        settings.label_column is None or _says_nothing(settings.label_column, table)
-    ):
-        rest = {name: content for name, content in contents.items() if name != words}
-        label = _first(_TAGS, rest, ("words", "numbers", "objects"))
-        label = label or _first(SPAN_COLUMNS, rest, ("objects", "nothing"))
-        if label is None and text is not None:  # a file in which every list of spans is empty
-            empty = {
-                name: content
-                for name, content in rest.items()
-                if any(v == [] for v in table.columns[name])
-            }
-            label = _first(_TAGS, empty, ("nothing",))
+    is_unnamed = settings.label_column is None or _says_nothing(settings.label_column, table)
+    if label is None and is_unnamed:
+        others = {name: content for name, content in contents.items() if name != words}
+        label = _guess_label(table, others, has_text=text is not None)
     if label is None and label_needed:
         remedy = (
             "Name it: `data.label_column=NAME` (a tag for each word, or spans of the text). "
@@ -108,17 +98,38 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     return TaggedColumns(settings.id_column, words, text, label)
 
 
-def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
-    """Returns the text column without a usual name.
+def _guess_label(table: Table, contents: Mapping[str, Content], *, has_text: bool) -> str | None:
+    """Returns the column with tags or spans, by its usual name and what it holds; None without one.
 
-    It is doccano's `data`, the only one beside spans, or the only one.
+    Args:
+        table: The file.
+        contents: What its columns hold, without that of the words.
+        has_text: Whether the file has texts, of which spans can be.
+    """
+    label = _find_column(_TAGS, contents, ("words", "numbers", "objects"))
+    label = label or _find_column(SPAN_COLUMNS, contents, ("objects", "nothing"))
+    if label is not None or not has_text:
+        return label
+    # A file in which every list of spans is empty.
+    empty = {
+        name: content
+        for name, content in contents.items()
+        if any(cell == [] for cell in table.columns[name])
+    }
+    return _find_column(_TAGS, empty, ("nothing",))
+
+
+def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
+    """Returns the text column of a file in which none has a usual name; None if it can't be told.
+
+    It is doccano's `data`, the only column of texts beside spans, or the only one with prose.
     """
     text_names = [
         name
         for name, content in contents.items()
         if content == "text" and folded(name) not in ID_NAMES
     ]
-    spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
+    spans = _find_column((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
     if spans is not None and "data" in text_names:
         return "data"
     if spans is not None and len(text_names) == 1:
@@ -128,15 +139,20 @@ def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | No
 
 
 def _says_nothing(column: str, table: Table) -> bool:
-    """Whether a column's name says nothing about this file.
+    """Returns whether a column's name in the settings says nothing about this file.
 
-    The name is a position in column files, or this is a prediction file, which has names of its
-    own.
+    It is the position of a column in CoNLL files, or this is one of our prediction files, which
+    have names of their own.
     """
     return column.removeprefix("-").isdecimal() or {"words", "prediction"} <= set(table.columns)
 
 
-def _named(column: str | None, table: Table, *, required: bool = True) -> str | None:
+def _existing(column: str | None, table: Table, *, required: bool = True) -> str | None:
+    """Returns a column that the settings name, if the file has it; else None.
+
+    Raises:
+        DataError: It is required, meant for this file, and not there.
+    """
     if column is None or column in table.columns:
         return column
     if _says_nothing(column, table) or not required:
@@ -145,7 +161,10 @@ def _named(column: str | None, table: Table, *, required: bool = True) -> str | 
 
 
 def _content(values: Sequence[Any]) -> Content:
-    """Returns what a column holds, by its first value that tells."""
+    """Returns what a column holds, by its first value that is a text or a list that is not empty.
+
+    `"Anna sleeps"` is a text, `["Anna"]` words, `[3, 0]` numbers, `[{"start": 0, ...}]` objects.
+    """
     for value in values:
         if isinstance(value, str):
             return "text"
@@ -160,9 +179,16 @@ def _content(values: Sequence[Any]) -> Content:
     return "nothing"
 
 
-def _first(
+def _find_column(
     names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content]
 ) -> str | None:
+    """Returns the first of these columns that exists and holds something fitting; else None.
+
+    Args:
+        names: In small letters, the likeliest first.
+        contents: What the columns of the file hold, by name.
+        fitting: What it may hold.
+    """
     by_name = {name.lower(): name for name in contents}
     return next(
         (by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting),
@@ -191,7 +217,7 @@ def rows_of_table(
     texts: list[str | None] = []
     labels: list[list[str] | None] = []
     misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
-    spans = 0
+    n_spans = 0
     if columns.label is not None:
         label_cells = table.columns[columns.label]
     else:
@@ -234,19 +260,21 @@ def rows_of_table(
             row_words = [row_words[word] for word in tagged_words]
             row_offsets = None
             tags = [tags[word] for word in tagged_words]
-        spans += len(label) if label and isinstance(label[0], dict | list | tuple) else 0
+        has_spans = label and isinstance(label[0], dict | list | tuple)
+        n_spans += len(label) if has_spans else 0
         words.append(row_words)
         offsets.append(row_offsets)
         texts.append(text)
         labels.append(tags)
-    misaligned.tell(table.source, spans, options.listener)
-    unlabelled = labels.count(None)
-    if columns.label is not None and 0 < unlabelled < len(labels):
-        counted = count_of(unlabelled, len(labels), "row")
+    misaligned.tell(table.source, n_spans, options.listener)
+    n_unlabelled = labels.count(None)
+    if columns.label is not None and 0 < n_unlabelled < len(labels):
+        counted = count_of(n_unlabelled, len(labels), "row")
         options.listener.warn(
             f"{table.source}: {counted} have no tags, so those of the others are not used"
         )
     canonical: dict[str, Sequence[Any]] = {"words": words}
+    # A column that a row lacks is left out.
     optional: dict[str, Sequence[Any]] = {"text": texts, "offsets": offsets, "label": labels}
     canonical |= {name: values for name, values in optional.items() if _is_complete(values)}
     canonical |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
@@ -260,6 +288,11 @@ def rows_of_table(
 
 
 def _text(value: Any, where: str, column: str) -> str:
+    """Returns a cell that must be a text.
+
+    Raises:
+        DataError: It is something else.
+    """
     if not isinstance(value, str):
         message = (
             f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: "
@@ -274,58 +307,94 @@ def _text(value: Any, where: str, column: str) -> str:
 def _words(
     table: Table, columns: TaggedColumns, index: int, text: str | None, label: Any
 ) -> tuple[list[str], Offsets | None]:
-    """Returns the words of a row, and where they stand in its text."""
+    """Returns the words of a row, and start and end of each in its text; None if they aren't known.
+
+    Args:
+        table: The file.
+        columns: Which column is which. Without one of words, the text is split.
+        index: Number of the row.
+        text: Of the row, if it has one.
+        label: Its tags or spans, as the file has them.
+
+    Raises:
+        DataError: The cell is no list of words, or words are not where their offsets say.
+    """
     where = table.where(index)
     if columns.words is None:
-        # Tags of words that are separated by spaces.
+        # A tag per word means words that are separated by spaces; spans can be of any words.
         if isinstance(label, list) and label and isinstance(label[0], str):
-            parts = (text or "").split()
-            return parts, find_words(parts, text or "")
+            words = (text or "").split()
+            return words, find_words(words, text or "")
         return split_tagged_words(text or "")
     value = table.columns[columns.words][index]
     if not isinstance(value, list | tuple):
         raise DataError(
             f"{where}: column '{columns.words}' holds {type(value).__name__} where a list of words "
-            "is needed: "
-            f"{value!r:.80}",
+            f"is needed: {value!r:.80}",
             remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
         )
-    if value and all(
+    are_tokens = len(value) > 0 and all(
         isinstance(token, dict) and isinstance(token.get("text"), str) for token in value
-    ):
-        offsets = [(token.get("start"), token.get("end")) for token in value]
-        if text is None or any(
-            type(start) is not int or type(end) is not int for start, end in offsets
-        ):
-            return [token["text"] for token in value], None
-        for token, (start, end) in zip(value, offsets, strict=True):
-            require_surface(
-                text,
-                start,
-                end,
-                token["text"],
-                where,
-            )
-        return [token["text"] for token in value], offsets
+    )
+    if are_tokens:  # of Prodigy
+        return _words_of_tokens(value, text, where)
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
         message = f"{where}: {strange!r:.60} in the column '{columns.words}' is not a word"
         raise DataError(message, remedy="Words are texts.")
     words = list(value)
-    return words, find_words(words, text) if text is not None else None
+    if text is None:
+        return words, None
+    return words, find_words(words, text)
+
+
+def _words_of_tokens(
+    tokens: Sequence[Mapping[str, Any]], text: str | None, where: str
+) -> tuple[list[str], Offsets | None]:
+    """Returns the words of Prodigy's tokens, and start and end of each if all tokens have them.
+
+    Args:
+        tokens: `{"text": "Anna", "start": 0, "end": 4}`, ...
+        text: That they are of, or None.
+        where: File and line.
+
+    Raises:
+        DataError: A token is not in the text where its offsets say.
+    """
+    words = [str(token["text"]) for token in tokens]
+    offsets = [(token.get("start"), token.get("end")) for token in tokens]
+    known_offsets = [
+        (start, end) for start, end in offsets if type(start) is int and type(end) is int
+    ]
+    if text is None or len(known_offsets) < len(tokens):
+        return words, None
+    for word, (start, end) in zip(words, known_offsets, strict=True):
+        require_surface(
+            text,
+            start,
+            end,
+            word,
+            where,
+        )
+    return words, known_offsets
 
 
 def _is_complete(values: Sequence[Any]) -> bool:
+    """Returns whether no value is None."""
     return all(value is not None for value in values)
 
 
 def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
-    """Refuses a span of Prodigy whose token numbers do not fit its characters.
+    """Refuses a span of Prodigy whose `token_start` and `token_end` are not the words it covers.
 
-    `token_start` and `token_end` are then other words.
+    Args:
+        value: The span as the file has it; others than Prodigy's have no token numbers.
+        span: Its start and end in characters.
+        offsets: Start and end of each word.
+        where: File and line.
 
     Raises:
-        DataError: with both.
+        DataError: With both.
     """
     if not isinstance(value, Mapping):
         return
@@ -335,13 +404,11 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
         return
     start, end = span
     is_in_range = 0 <= first <= last < len(offsets)
-    if (
-        is_in_range
-        and offsets[first][0] <= start < offsets[first][1]
-        and offsets[last][0] < end <= offsets[last][1]
-    ):
-        return
     if is_in_range:
+        starts_in_first = offsets[first][0] <= start < offsets[first][1]
+        ends_in_last = offsets[last][0] < end <= offsets[last][1]
+        if starts_in_first and ends_in_last:
+            return
         counted = f"characters {offsets[first][0]} to {offsets[last][1]}"
     else:
         counted = f"not among its {len(offsets)}"
@@ -360,8 +427,22 @@ def _tags(
     where: str,
     misaligned: Misaligned,
 ) -> list[str] | None:
-    """Returns one tag per word; None where the row has none."""
-    if label is None or (not label and words and offsets is None):
+    """Returns one tag per word; None if the row has no tags.
+
+    Args:
+        label: A list of tags, or of spans, as the file has it.
+        text: That spans are of.
+        words: Of the row.
+        offsets: Start and end of each word in the text, if they are known.
+        where: File and line.
+        misaligned: Gets spans that begin or end inside of words.
+
+    Raises:
+        DataError: Something else than a list, spans without a text, or more or fewer tags than
+            words.
+    """
+    has_empty_tags = not label and len(words) > 0 and offsets is None  # not an empty list of spans
+    if label is None or has_empty_tags:
         return None
     if not isinstance(label, list | tuple):
         remedy = (
@@ -372,7 +453,8 @@ def _tags(
             f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed",
             remedy=remedy,
         )
-    if (not label and words) or (label and not isinstance(label[0], str | int)):
+    are_spans = not isinstance(label[0], str | int) if label else len(words) > 0
+    if are_spans:
         if text is None or offsets is None:
             message = f"{where}: there are spans, but the words' places in the text are not known"
             raise DataError(

@@ -281,9 +281,8 @@ def _guess_headerless(
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the "
         "text can't be seen",
-        remedy="Name them: `data.text_column=column1` `data.label_column=column2`, as the "
-        "numbers are; "
-        f"if the first line is a header, add `data.header=True`. {shown_columns(table)}",
+        remedy="Name them: `data.text_column=column1` `data.label_column=column2`, as the numbers "
+        f"are; if the first line is a header, add `data.header=True`. {shown_columns(table)}",
     )
 
 
@@ -396,10 +395,9 @@ def _refuse_dates(labels: Sequence[Any], name: str, source: str) -> None:
     if dates and nearly_all(len(dates), len(labels)):
         raise UsageError(
             f"{source}: '{name}' holds dates, such as {dates[0].strip()}",
-            remedy="Name another column: `data.label_column=NAME`. To learn scores write "
-            "numbers, such "
-            "as days since a "
-            "first day. If they are classes, name the task: text-classification.",
+            remedy="Name another column: `data.label_column=NAME`. To learn scores write numbers, "
+            "such as days since a first day. If they are classes, name the task: "
+            "text-classification.",
         )
 
 
@@ -417,6 +415,5 @@ def _refuse_signed_numbers(labels: Sequence[Any], name: str, source: str) -> Non
         raise UsageError(
             f"{source}: '{name}' holds numbers with a sign or a unit, such as {signed[0].strip()}",
             remedy=f"To learn scores write plain numbers, such as {number_with_sign(signed[0])}. "
-            "If they are classes, "
-            "name the task: text-classification.",
+            "If they are classes, name the task: text-classification.",
         )

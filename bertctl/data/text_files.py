@@ -532,10 +532,8 @@ def _encoding_advice(bad: _BadLines) -> str:
     how_many = f"{count(len(bad.numbers), 'line')} {verb} not UTF-8{looked_at}"
     if likely is None:
         return (
-            f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, "
-            f"such as "
-            "latin-1, cp1251, "
-            "shift_jis or gb18030, and look at the texts."
+            f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, such "
+            "as latin-1, cp1251, shift_jis or gb18030, and look at the texts."
         )
     return (
         f"{how_many}. It looks like {likely.encoding} ({letters!r}): add "

@@ -81,9 +81,8 @@ def needs_of_name(name: str) -> Iterator[Need]:
         )
         raise UsageError(
             message,
-            remedy="`bertctl recipes ls` (`models=True`, `data=`) lists them; also a YAML "
-            "file, a hub "
-            "id.",
+            remedy="`bertctl recipes ls` (`models=True`, `data=`) lists them; also a YAML file, a "
+            "hub id.",
         )
 
 

@@ -17,7 +17,7 @@ from bertctl.config.presets import given_values
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import groups_of, load_data
-from bertctl.data.splits import first, most_folds
+from bertctl.data.splits import first_rows, most_folds
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener
@@ -246,7 +246,7 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
     data = load_data(base, splits=("train",), unsplit=True)
     rows = data.splits["train"]
     if base.data.first_train_rows is not None:
-        rows = first(rows, base.data.first_train_rows)
+        rows = first_rows(rows, base.data.first_train_rows)
     most = most_folds(rows, groups_of(rows, base, data.columns))
     if not 2 <= most < request.folds:
         return request

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bertctl.data.packed_columns import MANY_ROWS, column_of, is_packed, numbered_ids
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, joined, sample
+from bertctl.data.splits import content_hash, first_rows, hold_out, joined, sample
 from bertctl.errors import DataError
 
 
@@ -122,8 +122,8 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed_alone():
         list(some.ids) == list(sample(rows, 10, seed=1).ids) != list(sample(rows, 10, seed=2).ids)
     )
     assert sample(rows, 100, seed=1) is rows
-    assert list(first(rows, 3).ids) == ["0", "1", "2"]
-    assert first(rows, 100) is rows
+    assert list(first_rows(rows, 3).ids) == ["0", "1", "2"]
+    assert first_rows(rows, 100) is rows
 
 
 def test_the_draws_are_the_same_everywhere():

@@ -95,8 +95,7 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
         if not kind:
             raise DataError(
                 f"{where}: the annotation {shorten(repr(text[slice(*joined)]))} ({joined[0]} to "
-                f"{joined[1]}) "
-                "has no type",
+                f"{joined[1]}) has no type",
                 remedy='Its `infons` need a "type", such as {"type": "Chemical"}.',
             )
         spans.append((*joined, str(kind)))
@@ -153,8 +152,7 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
         if not 0 <= gap <= _LONGEST_GAP:
             raise DataError(
                 f"{where}: a passage begins at {offset}, within or far behind the one before, "
-                "which ends at "
-                f"{first + len(text)}",
+                f"which ends at {first + len(text)}",
                 remedy="Count the offsets of passages in characters (not bytes) of the document.",
             )
         text += " " * gap + (passage.get("text") or "")
