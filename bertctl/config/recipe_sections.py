@@ -251,8 +251,8 @@ class TrainingSection(RecipeSection):
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16
     or 32."""
     accumulation_steps: PositiveInt = 1
-    """Micro-batches per optimizer step, computed one after the other to save memory. The numbers
-    stay the same."""
+    """Micro-batches per optimizer step, computed one after the other to save memory. This
+    changes only the random numbers of dropout."""
     seed: Seed = 42
     """Seed of the new head, the data order, dropout and the bootstrap's draws."""
     init_seed: Annotated[Seed | None, Mark.LATER] = None

@@ -54,7 +54,8 @@ class MicroBatches:
                 message,
                 remedy="What helps: a smaller `model.max_length=`; "
                 "`training.gradient_checkpointing=True`; "
-                f"`training.accumulation_steps={self.count * 2}` (the numbers stay the same); "
+                f"`training.accumulation_steps={self.count * 2}` "
+                "(changes only the random numbers of dropout); "
                 "a smaller model.",
             ) from error
         self.count *= 2
