@@ -61,33 +61,37 @@ class Outcome:
     def counted(
         cls, title: str, heading: str, names: Sequence[str], lines: Lines, pairs: Pairs
     ) -> Self:
-        """Returns a row for each name: how often it is there, is answered, and is right.
+        """Returns a table with counts, precision, recall and F1 of each label or entity type.
 
         Args:
-            title: of all.
-            heading: Of the column of names.
-            names: of the rows.
-            lines: labelled.
-            pairs: of each line, what is there and what is answered in its place; None for nothing.
+            title: Title of the section.
+            heading: Header of the column of names, such as "label".
+            names: Labels or types, one row each.
+            lines: N labelled prediction lines.
+            pairs: For each line its (gold, predicted) pairs. None is for nothing: ("PER", None) is
+                a missed entity, (None, "PER") one that is not in the text.
         """
         occurrences = defaultdict[str | None, list[tuple[Hashable, bool]]](list)
         answers = Counter[str | None]()
-        for number, (line, of_line) in enumerate(zip(lines, pairs, strict=True)):
-            for gold, predicted in of_line:
-                occurrences[gold].append((line.get("cluster", number), gold == predicted))
+        for number, (line, line_pairs) in enumerate(zip(lines, pairs, strict=True)):
+            # Lines of one cluster depend on each other. The interval of recall allows for it.
+            cluster = line.get("cluster", number)
+            for gold, predicted in line_pairs:
+                occurrences[gold].append((cluster, gold == predicted))
                 answers[predicted] += 1
+
         rows: list[list[Value]] = []
         for name in names:
-            right = sum(hit for _, hit in occurrences[name])
+            n_right = sum(is_hit for _, is_hit in occurrences[name])
             n_gold = len(occurrences[name])
             n_answered = answers[name]
             if n_gold:
-                recall, within = _recall(occurrences[name])
+                recall, interval = _recall(occurrences[name])
             else:
                 recall = None
-                within = None
+                interval = None
             if n_gold + n_answered:
-                f1 = 2 * right / (n_gold + n_answered)
+                f1 = 2 * n_right / (n_gold + n_answered)
             else:
                 f1 = None
             rows.append(
@@ -95,9 +99,9 @@ class Outcome:
                     name,
                     n_gold,
                     n_answered,
-                    right / n_answered if n_answered else None,
+                    n_right / n_answered if n_answered else None,
                     recall,
-                    within,
+                    interval,
                     f1,
                 ]
             )
@@ -105,9 +109,11 @@ class Outcome:
 
 
 def _recall(occurrences: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
-    """Returns the share that was found of what was there, and its interval.
+    """Returns the recall of one label or entity type, and its 95 % interval.
 
-    Each thing that was there has its cluster, and whether it was found.
+    Args:
+        occurrences: At least one: for each time that it is in gold, the cluster of its line and
+            whether it was found.
     """
     clusters, hits = zip(*occurrences, strict=True)
     recall = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
@@ -317,16 +323,18 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return usual
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the one answer that every line got although several are right.
+        """Returns the one answer that every line got although their gold answers differ.
 
-        It is for a person to read, and None otherwise.
+        A model that always answers the same has learned nothing. The answer is written for a
+        person. It is None where predictions differ, and where one answer is right for all lines.
         """
         gold, predicted = sides(lines)
-        if (
-            len(lines) < 2
-            or any(answer != predicted[0] for answer in predicted)
-            or all(answer == gold[0] for answer in gold)
-        ):
+        if len(lines) < 2:
+            return None
+
+        predictions_differ = any(answer != predicted[0] for answer in predicted)
+        gold_is_constant = all(answer == gold[0] for answer in gold)
+        if predictions_differ or gold_is_constant:
             return None
         return repr(predicted[0])
 
@@ -345,13 +353,17 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return self.is_right(line) is False
 
     def confidence(self, line: Line) -> float | None:
-        """Returns the probability that the line gives its own answer; None where it has none."""
+        """Returns the probability that the line gives its own answer; None where it has none.
+
+        Lines have probabilities by label name, by number of the choice, or of their answer alone.
+        """
         probabilities = line.get("probabilities")
         prediction = line["prediction"]
         if isinstance(probabilities, Mapping):
             return float(probabilities.get(prediction, 0.0))
         if isinstance(probabilities, Sequence):
             return float(probabilities[prediction])
+
         probability = line.get("probability")
         if probability is None:
             return None
@@ -420,17 +432,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return Outcome("Answers")
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of each answer and whether the answer held.
+        """Returns (N,) probabilities of the answers, and (N,) whether the answers are right.
 
-        It is None where there are no probabilities.
+        It is None where lines have no probabilities, or where no answer is right or wrong (scores).
         """
         pairs = [(self.confidence(line), self.is_right(line)) for line in lines]
         if not pairs or pairs[0][0] is None or pairs[0][1] is None:
             return None
         probabilities = np.array([probability or 0.0 for probability, _ in pairs])
-        return np.clip(probabilities, 0.0, 1.0), np.array(
-            [right for _, right in pairs], dtype=np.bool_
-        )
+        is_right = np.array([line_is_right for _, line_is_right in pairs], dtype=np.bool_)
+        return np.clip(probabilities, 0.0, 1.0), is_right
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right.

@@ -358,27 +358,27 @@ class Task(ABC):
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the numbers that answers rest on, row by row.
+        """Returns the logits that an explanation attributes to the input, row by row.
 
-        Here it is the largest of a row's outputs.
+        Here it is the largest logit of each row.
 
         Args:
-            answered: rows that were answered.
-            label: asks for this label instead of the answered one; only where the task has
+            answered: Rows that were answered.
+            label: Asks for this label instead of the answered one; only where the task has
                 `labels`.
         """
-        largest = answered.outputs["logits"].argmax(axis=1).tolist()
-        parts = [text_parts(answered.rows, i, self.answers.texts) for i in range(len(largest))]
-        return [
-            Target(
-                i,
-                window=i,
-                places=((number,),),
+        largest_outputs = answered.outputs["logits"].argmax(axis=1).tolist()
+        targets = []
+        for row, output in enumerate(largest_outputs):
+            target = Target(
+                row,
+                window=row,
+                places=((output,),),
                 named={},
-                parts=parts[i],
+                parts=text_parts(answered.rows, row, self.answers.texts),
             )
-            for i, number in enumerate(largest)
-        ]
+            targets.append(target)
+        return targets
 
     def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer.

@@ -118,10 +118,14 @@ class RowDistillation(Distillation[Features, TaughtBatch]):
         return {"label": int(_has_label(batch.gold).sum()), "teacher": n_windows}
 
     def losses(self, outputs: Tensor, batch: TaughtBatch) -> dict[str, Tensor]:
-        """Returns both sums, weighted."""
+        """Returns the loss on the labels and that on the teacher's answers.
+
+        Each is a sum over the windows of the batch. They are weighted by alpha and 1 - alpha.
+        """
         has_label = _has_label(batch.gold)
         labels = batch.gold
         if labels.is_floating_point():
+            # A missing label is NaN, and NaN times 0 would still be NaN in the sum below.
             labels = labels.nan_to_num()
         of_labels = self.base.window_losses(outputs, replace(batch, labels=labels))
         of_teacher = self.teacher_losses(outputs, batch.answers)
@@ -176,7 +180,14 @@ class TagDistillation(Distillation[WordFeatures, TaughtWords]):
         return {"label": n_words, "teacher": n_words}
 
     def losses(self, outputs: Tensor, batch: TaughtWords) -> dict[str, Tensor]:
-        """Returns both sums, weighted, of (B, T, C) outputs."""
+        """Returns the loss on the labels and that on the teacher's answers.
+
+        Each is a sum over the words of the batch. They are weighted by alpha and 1 - alpha.
+
+        Args:
+            outputs: (B, T, C) logits of the student.
+            batch: The words of its windows, with the teacher's logits.
+        """
         windows = torch.as_tensor(batch.windows, device=outputs.device)
         columns = torch.as_tensor(batch.columns, device=outputs.device)
         of_teacher = self.teacher_losses(outputs[windows, columns], batch.answers)
@@ -214,8 +225,16 @@ class SpanDistillation(Distillation[AnswerFeatures, TaughtBatch]):
         return {"label": self.base.counts(batch)["loss"], "teacher": n_windows}
 
     def losses(self, outputs: Tensor, batch: TaughtBatch) -> dict[str, Tensor]:
-        """Returns both sums, weighted, of (B, T, 2) outputs."""
+        """Returns the loss on the labels and that on the teacher's answers.
+
+        Each is a sum over the windows of the batch. They are weighted by alpha and 1 - alpha.
+
+        Args:
+            outputs: (B, T, 2) start and end scores of the student.
+            batch: The windows, with the teacher's scores.
+        """
         is_padding = (batch.inputs["attention_mask"] == 0)[:, :, None]
+        # (B, 2, T): the positions are the classes of a start, and those of an end.
         student = outputs.masked_fill(is_padding, _NO_PROBABILITY).transpose(1, 2)
         teacher = batch.answers.masked_fill(is_padding, _NO_PROBABILITY).transpose(1, 2)
         of_teacher = self.teacher_losses(student, teacher)
@@ -240,6 +259,7 @@ class LabelSetDistillation(RowDistillation):
         student = outputs / self.temperature
         teacher = answers / self.temperature
         targets = teacher.sigmoid()
+        # The divergence is the cross-entropy without the entropy of the teacher's probabilities.
         cross_entropies = functional.binary_cross_entropy_with_logits(
             student, targets, reduction="none"
         )
@@ -271,10 +291,10 @@ def distillation_of(
     by_word: bool = False,
     labelled: LabelledShare | None = None,
 ) -> Distillation[Any, Any]:
-    """Returns what a student minimises.
+    """Returns what a student minimises: the distillation that goes with its loss on the labels.
 
     Args:
-        base: Loss on the labels.
+        base: Loss on the labels; its type decides how the teacher's answers are learned.
         answers: Logits of the teacher, (N, C), or (P, C) by word.
         alpha: Weight of the labels.
         temperature: What logits are divided by.

@@ -102,17 +102,19 @@ def headline(names: Collection[str], primary: str | None) -> list[str]:
     main_names = [
         name for name in names if ":" not in name and not (name in known and known[name].is_detail)
     ]
+    headline_names = [name for name in main_names if name != primary]
     if primary is not None and primary in names:
-        first = [primary]
-    else:
-        first = []
-    return [*first, *(name for name in main_names if name != primary)]
+        headline_names.insert(0, primary)
+    return headline_names
 
 
 def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """Returns the head and the remedy of a refusal.
+    """Returns the message and the remedy for a metric that a run does not have.
 
-    `f1` of more than two labels is one of several.
+    Args:
+        name: Metric that was asked for.
+        known: Metrics of the run. Where they have several of this name, such as `f1_macro` and
+            `f1:LABEL` for "f1", the remedy lists these.
     """
     known = list(known)
     several = [
@@ -128,7 +130,7 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
             choices += ", ..."
         return f"'{name}' {message}", f"Choose from {choices}."
     message = unknown("metric", name, known)
-    alternative = other_metric(name)
+    alternative = other_metric(name)  # the name here of what others call so
     if alternative in known:
         message = f"unknown metric '{name}': did you mean {alternative}?"
     return message, f"Choose from {', '.join(headline(known, None))}."

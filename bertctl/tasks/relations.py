@@ -89,9 +89,10 @@ class RelationDistillation(
 
 
 def relation_divergences(student: Tensor, teacher: Tensor, mask: Tensor, *, heads: int) -> Tensor:
-    """Returns the (B,) Kullback-Leibler divergences of the student's relations.
+    """Returns (B,) Kullback-Leibler divergences of the student's relations from the teacher's.
 
-    They are those from the teacher's, each a mean over relation heads and tokens.
+    Each is a mean over relation heads and over the tokens of a window. Relations are those between
+    tokens, as in MiniLMv2, so vectors of the two may have different sizes.
 
     Args:
         student: (B, T, H) vectors of the student.
@@ -111,9 +112,18 @@ def relation_divergences(student: Tensor, teacher: Tensor, mask: Tensor, *, head
 
 
 def _relations(vectors: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Returns the (B, R, T, T) logarithms of relations."""
+    """Returns the (B, R, T, T) logarithms of how much each token is related to each other one.
+
+    They are attention weights of the vectors to themselves: the softmax of scaled dot products,
+    without padding.
+
+    Args:
+        vectors: (B, T, H) queries, keys or values of a layer.
+        mask: (B, T) which positions are tokens.
+        heads: R, the number of heads that vectors are split into.
+    """
     n_windows, n_tokens, _ = vectors.shape
-    parts = vectors.float().view(n_windows, n_tokens, heads, -1).transpose(1, 2)
-    scores = parts @ parts.transpose(2, 3) / parts.shape[-1] ** 0.5
+    by_head = vectors.float().view(n_windows, n_tokens, heads, -1).transpose(1, 2)
+    scores = by_head @ by_head.transpose(2, 3) / by_head.shape[-1] ** 0.5
     scores = scores.masked_fill(~mask[:, None, None, :], _NO_PROBABILITY)
     return functional.log_softmax(scores, dim=-1)

@@ -139,28 +139,37 @@ class DocumentFeatures(SequenceFeatures):
     Attributes:
         encoded: the first window of each row, which is all that is read without windows; its
             lengths form the batches.
-        every: (U,) windows: these first ones, then the others, row after row, each as long as the
-            first one of its row.
+        all_windows: (U,) windows: these first ones, then the others, row after row, each as long as
+            the first one of its row.
         owners: (U,) the row of each.
     """
 
-    every: EncodedTexts
+    all_windows: EncodedTexts
     owners: Ints
 
-    def followed_by(self, others: "DocumentFeatures") -> "DocumentFeatures":
-        """Returns these rows and then the others, without labels."""
-        first = self.encoded.followed_by(others.encoded)
-        more = self._further_windows().followed_by(others._further_windows())
+    def followed_by(self, appended: "DocumentFeatures") -> "DocumentFeatures":
+        """Returns these rows and then the appended ones, without labels.
+
+        The order of windows stays: the first ones of all rows, then the further ones of all rows.
+        """
+        first_windows = self.encoded.followed_by(appended.encoded)
+        further_windows = self._further_windows().followed_by(appended._further_windows())
         owners = [
             self.owners[: len(self)],
-            others.owners[: len(others)] + len(self),
+            appended.owners[: len(appended)] + len(self),
             self.owners[len(self) :],
-            others.owners[len(others) :] + len(self),
+            appended.owners[len(appended) :] + len(self),
         ]
-        return DocumentFeatures(first, None, first.followed_by(more), np.concatenate(owners))
+        return DocumentFeatures(
+            first_windows,
+            labels=None,
+            all_windows=first_windows.followed_by(further_windows),
+            owners=np.concatenate(owners),
+        )
 
     def _further_windows(self) -> EncodedTexts:
-        return self.every.part(len(self), len(self.every))
+        """Returns the windows that are not the first one of their row."""
+        return self.all_windows.part(len(self), len(self.all_windows))
 
     @property
     def tokens(self) -> Ints:
@@ -188,24 +197,24 @@ class DocumentFeatures(SequenceFeatures):
 
     def texts_and_rows(self) -> tuple[EncodedTexts, Ints]:
         """Returns all windows, (U,), and the row of each."""
-        return self.every, self.owners
+        return self.all_windows, self.owners
 
     def tokens_in(self, indices: Ints) -> int:
         """Returns how many tokens all windows of these rows have; each is as long as the first."""
         return int((self.lengths[indices] * self.windows[indices]).sum())
 
     def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
-        """Returns the first windows of some examples, then their others.
+        """Returns the first windows of B examples, then their further ones, as padded arrays.
 
-        `owners` (U,) says whose each is.
+        The input `owners` has the example, 0 to B - 1, of each of these windows.
         """
-        counts = self.windows[indices] - 1
-        behind = np.cumsum(self.windows - 1)[indices] + len(self)
-        chosen = np.concatenate([indices, *map(np.arange, behind - counts, behind)])
-        owners = np.concatenate(
-            [np.arange(len(indices)), np.repeat(np.arange(len(indices)), counts)]
-        )
-        inputs = padded_text_arrays(self.every, chosen, padding) | {"owners": owners}
+        n_further = self.windows[indices] - 1
+        # Where each example's further windows end in `all_windows`; they lie behind the first ones.
+        ends = np.cumsum(self.windows - 1)[indices] + len(self)
+        chosen = np.concatenate([indices, *map(np.arange, ends - n_further, ends)])
+        examples = np.arange(len(indices))
+        owners = np.concatenate([examples, np.repeat(examples, n_further)])
+        inputs = padded_text_arrays(self.all_windows, chosen, padding) | {"owners": owners}
         return replace(super().arrays(indices, padding), inputs=inputs)
 
 
@@ -219,7 +228,11 @@ def _as_documents(features: SequenceFeatures) -> DocumentFeatures:
 def encode_rows(
     rows: Rows, labels: Array | None, tokenizer: Tokenizer, long: LongText
 ) -> SequenceFeatures:
-    """Returns the `text` (and `pair`) columns as numbers, beside the labels given."""
+    """Returns the `text` (and `pair`) columns as numbers, beside the labels given.
+
+    If any text is longer than the model, `long` decides what is read of it: its beginning ("head"),
+    other ends of it, or all of it in windows.
+    """
     columns: list[Sequence[str]] = [
         rows.columns[name] for name in ("text", "pair") if rows.has(name)
     ]

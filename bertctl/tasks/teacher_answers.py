@@ -44,9 +44,10 @@ class TeacherAnswers:
     def take(self, predictions: Ints) -> Floats32:
         """Returns the (B, C) logits for some predictions, in the order of the student's outputs."""
         logits = np.empty((len(predictions), len(self.order)), dtype=np.float32)
-        first = 0
+        begin = 0
         for part in self.parts:
-            is_here = (predictions >= first) & (predictions < first + len(part))
-            logits[is_here] = part[predictions[is_here] - first]
-            first += len(part)
+            end = begin + len(part)
+            is_in_part = (predictions >= begin) & (predictions < end)
+            logits[is_in_part] = part[predictions[is_in_part] - begin]
+            begin = end
         return np.ascontiguousarray(logits[:, list(self.order)])

@@ -36,16 +36,13 @@ class SlidingWindows:
     def answered(
         self, tokens_before: Ints | None = None, *, counts_length: bool = False
     ) -> tuple[Ints, Ints]:
-        """Returns the (U,) first item that each window answers for.
+        """Returns which items each window answers for: (U,) first ones and (U,) ends.
 
-        It also returns the (U,) item after the last one.
-
-        An item belongs to the window in which it sees most context: where the fewer of the tokens
-        to its left and to
-        its right are most, the earlier one on a tie (google-research/bert
-        `run_squad.py::_check_is_max_context`). Of two windows, an item of both sees more in the
-        later one just if it has more to its left there than it has to its right in the earlier one,
-        so what a window answers for is in one piece.
+        Windows overlap, so an item is in several. It belongs to the one with most context on its
+        poorer side: the smaller of its numbers of tokens to the left and to the right decides, and
+        the earlier window on a tie (google-research/bert `run_squad.py::_check_is_max_context`). Of
+        two neighbours the later one wins just if the item has more to its left there than to its
+        right in the earlier one. So what a window answers for is one range of items.
 
         Args:
             tokens_before: (M + 1,) tokens before each item; None where items are tokens.

@@ -47,8 +47,8 @@ def test_the_mean_of_the_windows(name: str, tmp_path: Path) -> None:
     )
     alone = []
     with torch.inference_mode():
-        for window in range(len(features.every)):
-            inputs = padded_texts(features.every, np.array([window]), job.loaded.padding)
+        for window in range(len(features.all_windows)):
+            inputs = padded_texts(features.all_windows, np.array([window]), job.loaded.padding)
             if not job.loaded.has_segments:
                 del inputs["token_type_ids"]
             alone.append(network(**inputs).logits[0].numpy())

@@ -131,7 +131,7 @@ def test_windows_read_all_of_a_text(tokenizer: Tokenizer) -> None:
 
     first_windows = ["abcdefgh", "ab", "abcdefgh", "abcdefgh"]
     other_windows = ["fghijklm", "klmnopqr", "mnopqrst", "bcdefghi"]
-    assert pieces(tokenizer, features.every) == first_windows + other_windows
+    assert pieces(tokenizer, features.all_windows) == first_windows + other_windows
     assert features.owners.tolist() == [0, 1, 2, 3, 0, 0, 0, 3]
     assert features.windows.tolist() == [4, 1, 1, 2]
     assert features.tokens.tolist() == [22, 4, 10, 11]

@@ -48,9 +48,10 @@ class ChoiceAnswers(Answers):
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per place of the right choice."""
-        gold, predicted = (list(map(str, side)) for side in sides(lines))
+        gold, predicted = (list(map(str, answers)) for answers in sides(lines))
         pairs = [[pair] for pair in zip(gold, predicted, strict=True)]
-        names = [str(place) for place in range(1 + max(map(int, {*gold, *predicted})))]
+        last_place = max(map(int, {*gold, *predicted}))
+        names = [str(place) for place in range(last_place + 1)]
         return Outcome.counted(
             "By place of the right choice",
             "choice",

@@ -122,7 +122,10 @@ class ChoiceFeatures(RowFeatures):
 def encode_choices(
     rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int
 ) -> ChoiceFeatures:
-    """Returns the columns `context` and `choices` as numbers, beside the labels given."""
+    """Returns the columns `context` and `choices` as numbers, beside the labels given.
+
+    The model reads each choice in a pair with its context: a row of 4 choices is 4 pairs of texts.
+    """
     choices = rows.columns["choices"]
     starts = starts_of([len(row) for row in choices])
     contexts: list[str] = []

@@ -113,43 +113,41 @@ class MultipleChoice(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the score of each row's chosen choice.
+        """Returns the score of each row's chosen choice, for explanations.
 
         It rests on the context and on that choice alone.
         """
-        chosen = [int(answer["prediction"]) for answer in answered.answers]
         contexts = answered.rows.columns["context"]
         choices = answered.rows.columns["choices"]
-        parts = [
-            (Part("context", contexts[i]), Part("choice", choices[i][k]))
-            for i, k in enumerate(chosen)
-        ]
-        return [
-            Target(
-                i,
-                window=i,
-                places=((),),
-                named={"choice": k},
-                parts=parts[i],
-                line=k,
+        targets = []
+        for row, answer in enumerate(answered.answers):
+            choice = int(answer["prediction"])
+            target = Target(
+                row,
+                window=row,
+                places=((),),  # a choice has one score, so no index is needed
+                named={"choice": choice},
+                parts=(Part("context", contexts[row]), Part("choice", choices[row][choice])),
+                line=choice,
             )
-            for i, k in enumerate(chosen)
-        ]
+            targets.append(target)
+        return targets
 
     def describe(self, rows: Rows) -> str:
         """Returns how many choices, and how often each is the right one."""
         sizes = sorted({len(choices) for choices in rows.columns["choices"]})
         if len(sizes) == 1:
-            span = str(sizes[0])
+            n_choices = str(sizes[0])
         else:
-            span = f"{sizes[0]} to {sizes[-1]}"
+            n_choices = f"{sizes[0]} to {sizes[-1]}"
         if not rows.has("label"):
-            return f"{span} choices"
+            return f"{n_choices} choices"
+
         counts = Counter(rows.columns["label"])
         counts_text = ", ".join(
             f"{number}: {counts[number]}" for number in range(min(sizes[-1], 10))
         )
-        return f"{span} choices; right one {counts_text}" + (", ..." if sizes[-1] > 10 else "")
+        return f"{n_choices} choices; right one {counts_text}" + (", ..." if sizes[-1] > 10 else "")
 
     def gold(self, rows: Rows, index: int) -> int:
         """Returns the number of the right choice."""

@@ -59,6 +59,10 @@ def _mean_f1(
 
 
 def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    """Returns what each line adds to a ranking metric, such as the area under the ROC curve.
+
+    With a positive label it is about this label alone. It is None without all probabilities.
+    """
     distributions = answers.distributions(lines)
     if distributions is None:
         return None
@@ -182,9 +186,10 @@ answer({example})"""
         """
 
     def named_today(self, metrics: MetricsDocument) -> MetricsDocument:
-        """Returns metrics.json with what older runs call `f1` under its name.
+        """Returns metrics.json with the metric that older runs call `f1` under its name of today.
 
-        The name changes where there are more than two labels.
+        With two labels the name stays, and the positive label is added. With more labels older
+        runs had a mean over the labels under this name.
         """
         if self.positive:
             return metrics.model_copy(update={"positive_label": self.positive})
@@ -194,10 +199,10 @@ answer({example})"""
             return f1_today if name == "f1" else name
 
         def with_new_names(by_split: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-            new = {}
+            renamed_by_split = {}
             for split, by_name in by_split.items():
-                new[split] = {renamed(name): value for name, value in by_name.items()}
-            return new
+                renamed_by_split[split] = {renamed(name): value for name, value in by_name.items()}
+            return renamed_by_split
 
         primary = metrics.primary
         changes: dict[str, Any] = {
@@ -265,7 +270,13 @@ answer({example})"""
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
         """Returns a metric of the best constant answer.
 
-        For a metric of one label (`f1:LABEL`) the answer that favours this label counts as well.
+        For a metric of one label (`f1:LABEL`) it is the better one of two answers: the most
+        frequent label, and this label.
+
+        Args:
+            name: Name of the metric.
+            lines: Labelled lines.
+            usual: The metric if every answer is the most frequent label.
         """
         if name == "f1":
             label = self.positive
@@ -342,9 +353,10 @@ answer({example})"""
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it.
+        """Returns a temperature fitted on these lines, and what `stated` gives with it.
 
-        It is None where none can be.
+        Those are the probabilities of the answers at this temperature, and whether they are right.
+        It is None where lines lack probabilities or no temperature can be fitted.
         """
         distributions = self.distributions(lines)
         if distributions is None:
@@ -355,8 +367,8 @@ answer({example})"""
             temperature = calibration.fit_temperature(logits, gold, multi_label=self.multi_label)
         except DataError:
             return None
-        after = calibration.scaled_probabilities(logits, temperature, multi_label=self.multi_label)
-        return temperature, *self.certainties(after, gold)
+        scaled = calibration.scaled_probabilities(logits, temperature, multi_label=self.multi_label)
+        return temperature, *self.certainties(scaled, gold)
 
 
 @dataclass(frozen=True)
@@ -450,7 +462,7 @@ class LabelSetAnswers(ClassAnswers):
         return BY_LOSS
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of every label, and whether it is there."""
+        """Returns (N C,) probabilities of all labels of each line, and (N C,) which are gold."""
         if not lines or not lines[0].get("probabilities"):
             return super().stated(lines)
         probabilities: list[float] = []

@@ -65,15 +65,15 @@ class ClassLines(Sequence[dict[str, Any]]):
         numbers = np.arange(len(self.labels))
         return self.gold[:, None] == numbers, self.predicted[:, None] == numbers
 
-    def _lines(self, part: slice) -> Iterator[dict[str, Any]]:
+    def _lines(self, rows: slice) -> Iterator[dict[str, Any]]:
         """Yields some of the lines, with the names of labels in place of their numbers."""
-        gold = self.gold[part].tolist()
-        predicted = self.predicted[part].tolist()
-        probabilities = self.probabilities[part].tolist()
+        gold = self.gold[rows].tolist()
+        predicted = self.predicted[rows].tolist()
+        probabilities = self.probabilities[rows].tolist()
         if self.clusters is None:
             clusters = None
         else:
-            clusters = self.clusters[part].tolist()
+            clusters = self.clusters[rows].tolist()
         for i in range(len(gold)):
             line = {
                 "gold": self.labels[gold[i]],

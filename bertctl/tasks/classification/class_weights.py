@@ -31,12 +31,13 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
 def class_weights(
     training: TrainingSection, gold: Array, labels: Sequence[str]
 ) -> tuple[float, ...] | None:
-    """Returns the weight of each of C labels, or None where all count the same.
+    """Returns the weight of each of C labels in the loss, or None where all count the same.
 
-    A label that no example has gets 1.
+    Balanced weights make rare labels count as much as frequent ones. A label that no example has
+    gets 1.
 
     Args:
-        training: says which.
+        training: Its `class_weights`: a list of C weights, "balanced", or None.
         gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels
             per example.
         labels: C names, in the model's order.
@@ -46,14 +47,18 @@ def class_weights(
     """
     check_weights(training, labels)
     weights = training.class_weights
-    if weights is None or isinstance(weights, list):
-        if weights is None:
-            return None
+    if weights is None:
+        return None
+    if isinstance(weights, list):
         return tuple(weights)
+
     if gold.ndim == 2:
+        # The examples that have a label weigh as much together as those that lack it.
         present = gold.astype(np.float64).sum(axis=0)
         absent = len(gold) - present
         return tuple(float(a / p) if p and a else 1.0 for p, a in zip(present, absent, strict=True))
+
+    # All labels weigh the same together: N / (number of labels that occur * count of the label).
     counts = np.bincount(gold.astype(np.int64), minlength=len(labels))
     n_present = int((counts > 0).sum())
     return tuple(float(counts.sum() / (n_present * count)) if count else 1.0 for count in counts)

@@ -23,9 +23,14 @@ _NO = re.compile(
 
 
 def positive_label(labels: Sequence[str], multi_label: bool, requested: str | None) -> str | None:
-    """Returns the positive label: the one asked for, else a guess.
+    """Returns the positive label, which `f1` is about: the one asked for, else a guess.
 
-    It is None where a row may have several, or of more.
+    It is None unless there are two labels and each row has one of them.
+
+    Args:
+        labels: Names of all labels.
+        multi_label: Whether a row may have several labels.
+        requested: `evaluation.positive_label` of the recipe.
 
     Raises:
         UsageError: a label that is none of the two, or one of more than two.
@@ -49,7 +54,7 @@ def positive_label(labels: Sequence[str], multi_label: bool, requested: str | No
 
 
 def _guess(labels: Sequence[str]) -> str:
-    """Returns the likelier one to be looked for.
+    """Returns the one of two labels that a classifier is more likely built to find.
 
     It is `spam` of ham and spam, and `OFFENSE` of OFFENSE and OTHER.
 

@@ -132,16 +132,10 @@ class TextClassification(Task):
         names = known_labels or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
-        if len(counts) < (1 if multi_label else 2):
-            only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
-            if only:
-                labels_there = f"one label ({only})"
-            else:
-                labels_there = "no label"
-            raise DataError(
-                f"{train.source}: the training rows have {labels_there}; nothing can be learned",
-                remedy="Check `data.label_column=`, or add rows with another label.",
-            )
+        least_labels = 1 if multi_label else 2  # one label of several can be there or not
+        if len(counts) < least_labels:
+            raise _too_few_labels(counts, train)
+        # Texts and numbers that were taken for labels hardly recur.
         if len(names) > max(50, counts.total() // 2) and not known_labels:
             message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(
@@ -164,12 +158,12 @@ class TextClassification(Task):
         labels = output_names(model_config)
         multi_label = model_config.get("problem_type") == "multi_label_classification"
         positive = None
-        if len(labels) == 2 and not multi_label:  # in older runs it was the second one
+        if len(labels) == 2 and not multi_label:
             configured = model_config.get("positive_label")
             if configured in labels:
                 positive = configured
             else:
-                positive = labels[1]
+                positive = labels[1]  # as in older runs, whose config does not name it
         task = cls(
             labels,
             multi_label,
@@ -199,7 +193,7 @@ class TextClassification(Task):
             DataError: with file, line, and both lists.
         """
         known = set(self.labels)
-        for i in _first_rows(rows):
+        for i in _first_rows(rows):  # the same label in later rows is the same fault
             for name in self._names(rows, i):
                 if name not in known:
                     raise UnknownLabelError(
@@ -291,7 +285,7 @@ class TextClassification(Task):
     def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
         """Returns one answer per labelled row with its gold answer.
 
-        Many rows with one label are arrays.
+        For many rows with one label they are `ClassLines`, which keep arrays and take less memory.
         """
         if self.multi_label or not is_many(len(rows)):
             return super().lines(outputs, features, rows)
@@ -312,9 +306,17 @@ class TextClassification(Task):
         return 300 + 100 * len(self.labels)
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of the answer that ignores the input."""
+        """Returns the metrics of the answer that ignores the input.
+
+        For many rows with one label they are computed from arrays, which take less memory.
+
+        Args:
+            constant: The answer: a label, or a list of labels.
+            rows: Labelled rows.
+        """
         if self.multi_label or not is_many(len(rows)) or constant not in self.labels:
             return super().baseline(constant, rows)
+
         number = self.labels.index(constant)
         predicted = np.full(len(rows), number)
         probabilities = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
@@ -323,9 +325,13 @@ class TextClassification(Task):
         return {name: by_line.value for name, by_line in self.answers.each_contributions(lines)}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the logit of each label that was answered.
+        """Returns the logit of each label that was answered, for explanations.
 
         If several labels are possible and none was answered, it is the likeliest one's.
+
+        Args:
+            answered: Rows with their answers.
+            label: Asks for the logit of this label instead.
         """
         targets: list[Target] = []
         for i, answer in enumerate(answered.answers):
@@ -335,7 +341,7 @@ class TextClassification(Task):
                 names = chosen
             else:
                 names = [chosen]
-            parts = text_parts(answered.rows, i, self.answers.texts)
+            texts = text_parts(answered.rows, i, self.answers.texts)
             if label:
                 names = [label]
             else:
@@ -346,7 +352,7 @@ class TextClassification(Task):
                     window=i,
                     places=((self.labels.index(name),),),
                     named={"label": name},
-                    parts=parts,
+                    parts=texts,
                 )
                 for name in names
             ]
@@ -373,16 +379,16 @@ class TextClassification(Task):
         They differ in case or spacing alone, are several labels in one cell, or stand for no label.
         """
         counts = self._label_counts(train)
-        doubts = [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+        doubts = [alike_labels(usual, variants, counts) for usual, variants in spelt_alike(counts)]
         if self.multi_label:
             joined = None
         else:
             joined = joined_labels(counts)
         if joined is not None:
-            separator, parts = joined
+            separator, single_labels = joined
             doubts.append(
-                f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between "
-                "them; if it separates labels, add "
+                f"{len(counts):,} different labels are {len(single_labels):,} with {separator!r} "
+                "between them; if it separates labels, add "
                 f"`text_classification.label_separator={separator!r}`"
             )
         doubts += [
@@ -400,6 +406,10 @@ class TextClassification(Task):
         return names[0]
 
     def _probabilities(self, logits: Floats32) -> Floats32:
+        """Returns (N, C) probabilities of (N, C) logits, at the calibrated temperature.
+
+        Those of one label per row add up to 1. Those of several labels are independent.
+        """
         if self.temperature != 1.0:
             logits = logits / np.float32(self.temperature)
         if not self.multi_label:
@@ -410,14 +420,19 @@ class TextClassification(Task):
         return probabilities
 
     def _numbers(self, rows: Rows) -> Array:
+        """Returns the labels of N rows as numbers of the model's outputs.
+
+        They are (N,) int64, or (N, C) float32 zeros and ones where a row may have several.
+        """
         number = {name: i for i, name in enumerate(self.labels)}
         if not self.multi_label:
             column = rows.columns["label"]
             if isinstance(column, CodedValues):
-                of_codes = np.zeros(len(column.values), dtype=np.int64)
+                # Each different label is looked up once, in the first row that has it.
+                number_of_code = np.zeros(len(column.values), dtype=np.int64)
                 for i in _first_rows(rows):
-                    of_codes[column.codes[i]] = number[self._names(rows, i)[0]]
-                return of_codes[column.codes]
+                    number_of_code[column.codes[i]] = number[self._names(rows, i)[0]]
+                return number_of_code[column.codes]
             numbers = (number[self._names(rows, i)[0]] for i in range(len(rows)))
             return np.fromiter(numbers, dtype=np.int64, count=len(rows))
         labels = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
@@ -445,25 +460,10 @@ class TextClassification(Task):
         Raises:
             DataError: missing, a float, or a list where one label is expected.
         """
-        label = rows.columns["label"][index]
         if self.multi_label:
-            if isinstance(label, list | tuple):
-                names = [
-                    str(name) if str(name) in self.labels else label_name(name) for name in label
-                ]
-                return list(
-                    dict.fromkeys(
-                        name for name, cell in zip(names, label, strict=True) if cell is not None
-                    )
-                )
-            if label is None or label == "":
-                return []
-            require_label(rows, index)
-            if self.separator:
-                parts = str(label).split(self.separator)
-            else:
-                parts = [str(label)]
-            return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+            return self._label_set(rows, index)
+
+        label = rows.columns["label"][index]
         require_label(rows, index)
         if isinstance(label, list | tuple):
             remedy = "For several labels per example add `text_classification.multi_label=true`."
@@ -473,14 +473,55 @@ class TextClassification(Task):
             return [label_name(label)]
         return [str(label)]
 
+    def _label_set(self, rows: Rows, index: int) -> list[str]:
+        """Returns the different label names of a row that may have several, in the row's order.
+
+        A list is taken as it is; a text is split: with the separator "," `"a,b" -> ["a", "b"]`.
+        An empty label is no label: `"" -> []`.
+
+        Raises:
+            DataError: The label is missing in a row that must have one.
+        """
+        label = rows.columns["label"][index]
+        if isinstance(label, list | tuple):
+            names = []
+            for cell in label:
+                if cell is not None:
+                    # A name that the recipe lists stays as it is, even if it looks like a number.
+                    is_known = str(cell) in self.labels
+                    names.append(str(cell) if is_known else label_name(cell))
+            return list(dict.fromkeys(names))
+
+        if label is None or label == "":
+            return []
+        require_label(rows, index)
+        if self.separator:
+            cells = str(label).split(self.separator)
+        else:
+            cells = [str(label)]
+        return list(dict.fromkeys(cell.strip() for cell in cells if cell.strip()))
+
 
 def _first_rows(rows: Rows) -> Sequence[int]:
     """Returns the first row of each label, in the order of rows; all rows if no label recurs."""
     column = rows.columns["label"]
     if not isinstance(column, CodedValues):
         return range(len(rows))
-    first: list[int] = np.sort(np.unique(column.codes, return_index=True)[1]).tolist()
-    return first
+    first_rows: list[int] = np.sort(np.unique(column.codes, return_index=True)[1]).tolist()
+    return first_rows
+
+
+def _too_few_labels(counts: Counter[str], train: Rows) -> DataError:
+    """Returns the refusal of training rows that all have the same label, or none."""
+    label_counts = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
+    if label_counts:
+        labels_there = f"one label ({label_counts})"
+    else:
+        labels_there = "no label"
+    return DataError(
+        f"{train.source}: the training rows have {labels_there}; nothing can be learned",
+        remedy="Check `data.label_column=`, or add rows with another label.",
+    )
 
 
 def _refuse_odd_numbers(counts: Counter[str], rows: Rows) -> None:
@@ -489,14 +530,16 @@ def _refuse_odd_numbers(counts: Counter[str], rows: Rows) -> None:
     Raises:
         DataError: With file and line.
     """
-    odd = oddly_written_numbers(counts)
-    if not odd:
+    odd_labels = oddly_written_numbers(counts)
+    if not odd_labels:
         return
-    first = next(i for i in _first_rows(rows) if label_name(rows.columns["label"][i]) == odd[0])
-    others = listing([name for name in counts if name not in odd])
+    odd_label = odd_labels[0]
+    labels = rows.columns["label"]
+    odd_row = next(i for i in _first_rows(rows) if label_name(labels[i]) == odd_label)
+    usual_labels = listing([name for name in counts if name not in odd_labels])
     raise DataError(
-        f"{rows.where(first)}: the label {odd[0]!r} is a number that is written otherwise than the "
-        f"other labels ({others})",
+        f"{rows.where(odd_row)}: the label {odd_label!r} is a number that is written otherwise "
+        f"than the other labels ({usual_labels})",
         remedy="Correct it, or take the row out. If it is the name of a class, name all of them: "
         "`text_classification.labels='[...]'`. To learn numbers use the recipe "
         "text-regression.",

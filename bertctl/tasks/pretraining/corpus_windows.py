@@ -112,13 +112,15 @@ class CorpusWindows(OneAnswer):
     def unknown(self) -> Ints:
         """(D,) unknown tokens of each document."""
         counts = np.zeros(len(self._ends) - 1, dtype=np.int64)
-        for begin in range(0, len(self.text.ids) if self.unknown_id is not None else 0, _CHUNK):
-            positions = begin + np.flatnonzero(
-                self.text.ids[begin : begin + _CHUNK] == self.unknown_id
-            )
-            counts += np.bincount(
-                np.searchsorted(self._ends, positions, side="right") - 1, minlength=len(counts)
-            )
+        if self.unknown_id is None:
+            return counts
+
+        # In chunks, as the ids may be a mapped file that is larger than memory.
+        for begin in range(0, len(self.text.ids), _CHUNK):
+            chunk = self.text.ids[begin : begin + _CHUNK]
+            positions = begin + np.flatnonzero(chunk == self.unknown_id)
+            documents = np.searchsorted(self._ends, positions, side="right") - 1
+            counts += np.bincount(documents, minlength=len(counts))
         return counts
 
     def collate(self, indices: Ints, padding: Padding) -> MaskedBatch:
@@ -126,77 +128,86 @@ class CorpusWindows(OneAnswer):
         return self.masked(indices, padding, _EVALUATION)
 
     def masked(self, indices: Ints, padding: Padding, rng: WindowRandom) -> MaskedBatch:
-        """Returns some windows as padded tensors with masks.
+        """Returns some windows as padded tensors, some of their tokens replaced by the mask.
 
-        The seed, the epoch and the window alone decide the masks.
+        The seed, the epoch and the window alone decide which, whatever batch a window is in.
 
         Args:
-            indices: (B,) which.
-            padding: how they are filled up.
-            rng: of the step.
+            indices: (B,) numbers of the windows.
+            padding: How windows are filled up to one length.
+            rng: Random numbers of the step.
         """
         import torch
 
-        ids, types, labels, order = zip(
-            *(self.window(i, rng) for i in indices.tolist()), strict=True
-        )
+        windows = [self.window(i, rng) for i in indices.tolist()]
+        ids, types, labels, order = zip(*windows, strict=True)
         lengths = np.array([len(window_ids) for window_ids in ids], dtype=np.int64)
         mask = padding.mask(lengths)
-        padded = np.full(mask.shape, IGNORED, dtype=np.int64)
-        padded[mask] = np.concatenate(labels)
+        padded_labels = np.full(mask.shape, IGNORED, dtype=np.int64)
+        padded_labels[mask] = np.concatenate(labels)
         return MaskedBatch(
             padded_inputs(np.concatenate(ids), np.concatenate(types), lengths, padding),
-            torch.from_numpy(padded),
+            torch.from_numpy(padded_labels),
             torch.tensor(order) if self.pairs else None,
         )
 
     def window(self, index: int, step: WindowRandom = _EVALUATION) -> tuple[Ints, Ints, Ints, int]:
         """Returns a window's ids with masks, segments and labels, and the order of its parts.
 
-        Ids, segments and labels have an entry for each token.
+        Ids, segments and labels have an entry for each token, special ones included. The label of a
+        token that is not masked is `IGNORED`. The order is 1 where the second part of a pair does
+        not follow the first, and 0 otherwise.
         """
         begin = int(self.starts[index])
         span = (begin, begin + int(self.sizes[index]))
         if self.held_out:
+            # By the text alone, so that its masks are the same in every evaluation.
             rng = np.random.default_rng(zlib.crc32(self.text.ids[slice(*span)].tobytes()))
         else:
             rng = np.random.default_rng([step.seed, step.epoch, index])
         if self.pairs:
-            parts, order = self._parts(span, int(self.rows[index]), rng)
+            text_spans, order = self._parts(span, int(self.rows[index]), rng)
         else:
-            parts = [span]
+            text_spans = [span]
             order = 0
-        tokens = np.concatenate([self.text.ids[a:b] for a, b in parts]).astype(np.int64)
-        begins = np.concatenate([word_begins(self.text, a, b) for a, b in parts])
+        tokens = np.concatenate([self.text.ids[a:b] for a, b in text_spans]).astype(np.int64)
+        begins = np.concatenate([word_begins(self.text, a, b) for a, b in text_spans])
+
         positions, groups = self.masking.choose(begins, rng)
         labels = np.full(len(tokens), IGNORED, dtype=np.int64)
         labels[positions] = tokens[positions]
         tokens[positions] = self.masking.disguise(tokens[positions], groups, rng)
-        cut = parts[0][1] - parts[0][0]
-        slots = [
-            (slot, slice(0, cut) if slot.sequence == 0 else slice(cut, None))
-            for slot in self.layout.slots
-        ]
-        ids = [
-            tokens[part] if slot.sequence is not None else np.array(slot.ids)
-            for slot, part in slots
-        ]
-        golds = [
-            labels[part] if slot.sequence is not None else np.full(len(slot.ids), IGNORED)
-            for slot, part in slots
-        ]
-        types = np.repeat([slot.type_id for slot, _ in slots], [len(slot_ids) for slot_ids in ids])
+
+        # The layout puts special tokens between and around: [CLS] first [SEP] second [SEP].
+        n_first = text_spans[0][1] - text_spans[0][0]
+        ids = []
+        golds = []
+        for slot in self.layout.slots:
+            if slot.sequence is None:
+                ids.append(np.array(slot.ids))
+                golds.append(np.full(len(slot.ids), IGNORED))
+            else:
+                in_slot = slice(0, n_first) if slot.sequence == 0 else slice(n_first, None)
+                ids.append(tokens[in_slot])
+                golds.append(labels[in_slot])
+        slot_types = [slot.type_id for slot in self.layout.slots]
+        types = np.repeat(slot_types, [len(slot_ids) for slot_ids in ids])
         return np.concatenate(ids), types, np.concatenate(golds), order
 
     def _parts(
         self, span: tuple[int, int], document: int, rng: np.random.Generator
     ) -> tuple[list[tuple[int, int]], int]:
-        """Returns the two parts of a window as places in the ids, and their order.
+        """Returns the two parts of a window, for the prediction of their order, and this order.
 
-        The order is 1 where the second does not follow the first.
+        A part is (begin, end) in the corpus's ids. In half of the windows the second part follows
+        the first, and the order is 0. Otherwise it is 1: the parts are swapped (`pairs` is
+        "order"), or the second one is text of another document ("next"). A window is cut at random
+        where a sentence ends; one of a single sentence where a word ends.
 
-        A window is cut where a sentence ends, at random; one of a single sentence where a word
-        ends.
+        Args:
+            span: Begin and end of the window in the ids.
+            document: Number of the document that the window is from.
+            rng: Draws the cut, the order and the other document.
         """
         begin, end = span
         bounds = self.text.sentences
@@ -207,21 +218,25 @@ class CorpusWindows(OneAnswer):
             cut = int(rng.choice(cuts))
         else:
             cut = (begin + end) // 2
+        in_order = [(begin, cut), (cut, end)]
+
         if rng.random() < 0.5:
-            return [(begin, cut), (cut, end)], 0
+            return in_order, 0
         if self.pairs == "order":
             return [(cut, end), (begin, cut)], 1
-        others = len(self.text.documents) - 1
-        if others < 2:
-            return [(begin, cut), (cut, end)], 0
-        other = int(rng.integers(others - 1))
-        other += other >= document
-        first = int(self.text.documents[other])
-        last = int(self.text.documents[other + 1])
-        if first == last:  # a held-out document without a token
-            return [(begin, cut), (cut, end)], 0
-        start = int(bounds[rng.integers(first, last)])
-        stop = min(start + end - cut, int(bounds[last]))
+
+        n_documents = len(self.text.documents) - 1
+        if n_documents < 2:
+            return in_order, 0
+        # One number less is drawn, and those from `document` on are moved up, which skips it.
+        foreign = int(rng.integers(n_documents - 1))
+        foreign += foreign >= document
+        first_sentence = int(self.text.documents[foreign])
+        sentences_end = int(self.text.documents[foreign + 1])
+        if first_sentence == sentences_end:  # a held-out document without a token
+            return in_order, 0
+        start = int(bounds[rng.integers(first_sentence, sentences_end)])
+        stop = min(start + end - cut, int(bounds[sentences_end]))
         return [(begin, cut), (start, _at_word(self.text, start, stop))], 1
 
 
@@ -269,24 +284,25 @@ def cut_windows(
     sizes = list[int]()
     rows = list[int]()
     for document in range(len(text.documents) - 1):
-        first = int(text.documents[document])
-        last = int(text.documents[document + 1])
-        bounds = text.sentences[first : last + 1].tolist()
-        at = bounds[0]
+        first_sentence = int(text.documents[document])
+        sentences_end = int(text.documents[document + 1])
+        # Where the document's sentences begin in the ids, and where the last one ends.
+        bounds = text.sentences[first_sentence : sentences_end + 1].tolist()
+        start = bounds[0]
         end = bounds[-1]
-        while at < end:
+        while start < end:
             if short and rng.random() < short:
-                here = int(rng.integers(min(2, room), room + 1))
+                longest = int(rng.integers(min(2, room), room + 1))
             else:
-                here = room
-            stop = bounds[bisect_right(bounds, at + here) - 1]
-            if stop <= at:
-                stop = _at_word(text, at, at + here)
-            if stop - at >= least:
-                starts.append(at)
-                sizes.append(stop - at)
+                longest = room
+            stop = bounds[bisect_right(bounds, start + longest) - 1]
+            if stop <= start:  # not even one sentence fits
+                stop = _at_word(text, start, start + longest)
+            if stop - start >= least:
+                starts.append(start)
+                sizes.append(stop - start)
                 rows.append(document)
-            at = stop
+            start = stop
     return (
         np.array(starts, dtype=np.int64),
         np.array(sizes, dtype=np.int64),
@@ -297,13 +313,15 @@ def cut_windows(
 def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
     """Returns which windows an epoch reads so that corpora have these weights.
 
-    None is left out, some come again.
+    Each window is read at least once. Windows of a corpus that is too small for its weight are read
+    again: corpora (0, 0, 0, 1) with equal weights are windows (0, 1, 2, 3, 3, 3).
 
     Args:
-        corpora: (U,) corpus of each window.
-        weights: of each corpus.
+        corpora: (U,) number of the corpus of each window.
+        weights: Share of each corpus in the windows that are read.
     """
     counts = np.bincount(corpora, minlength=len(weights))
+    # So large that the corpus with most windows for its weight is read just once.
     total = max(count / weight for count, weight in zip(counts.tolist(), weights, strict=True))
     n_windows = [
         max(count, round(total * weight))
@@ -322,9 +340,10 @@ def weights_of(
     It is None where they are read in proportion to their sizes.
 
     Args:
-        sizes: windows by the corpus's name.
-        mix: NAME=WEIGHT for each corpus.
-        temperature: of sampling.
+        sizes: Name of a corpus -> number of its windows.
+        mix: NAME=WEIGHT for each corpus, such as ["wiki=3", "books=1"].
+        temperature: Weights are the sizes to the power of 1 / temperature. Above 1, small corpora
+            are read more often than their size says.
 
     Raises:
         KeyError: a corpus without a weight or with two, or a weight without a corpus.
@@ -332,9 +351,9 @@ def weights_of(
     if temperature is not None:
         raw = [size ** (1 / temperature) for size in sizes.values()]
     elif mix:
-        parts = [entry.rpartition("=") for entry in mix]
-        by_name = {name: float(weight) for name, _, weight in parts}
-        if sorted(name for name, *_ in parts) != sorted(sizes):
+        entries = [entry.rpartition("=") for entry in mix]
+        by_name = {name: float(weight) for name, _, weight in entries}
+        if sorted(name for name, *_ in entries) != sorted(sizes):
             raise KeyError(*(set(by_name) ^ set(sizes)))
         raw = [by_name[name] for name in sizes]
     else:

@@ -90,21 +90,22 @@ class Masking:
         ]
 
     def disguise(self, tokens: Ints, groups: Ints, rng: np.random.Generator) -> Ints:
-        """Returns what stands in the places of (n,) chosen tokens.
+        """Returns (n,) ids that the model reads in the places of the chosen tokens.
 
-        It is [MASK], a random token, or the token itself.
-
-        A span is one of the three as a whole.
+        Each is [MASK], a random token, or the token itself; the tokens of one span all get the
+        same of the three.
 
         Args:
-            tokens: that were chosen.
-            groups: (n,) spans that they belong to, ascending numbers or not.
-            rng: of the window.
+            tokens: (n,) ids of the tokens that were chosen.
+            groups: (n,) number of the span that each belongs to, in any order.
+            rng: Random numbers of the window.
         """
-        _, of_token = np.unique(groups, return_inverse=True)
-        drawn = rng.random(int(of_token.max(initial=-1)) + 1)[of_token]
-        others = self.ids[rng.integers(len(self.ids), size=len(tokens))]
+        _, span_of_token = np.unique(groups, return_inverse=True)
+        n_spans = int(span_of_token.max(initial=-1)) + 1
+        drawn = rng.random(n_spans)[span_of_token]
+        random_tokens = self.ids[rng.integers(len(self.ids), size=len(tokens))]
         settings = self.settings
-        disguised: Ints = np.where(drawn < settings.replaced + settings.random, others, tokens)
+        is_changed = drawn < settings.replaced + settings.random
+        disguised: Ints = np.where(is_changed, random_tokens, tokens)
         disguised[drawn < settings.replaced] = self.mask_id
         return disguised

@@ -25,11 +25,13 @@ class _Perplexity(Contributions):
 
 
 def _perplexity_statistic(rows_MS: Any) -> Statistic:
-    of_ratio = ratio_statistic(rows_MS)
-    return lambda counts: np.exp(of_ratio(counts))
+    """Returns perplexity as a function of how often each row counts in a resample."""
+    mean_loss = ratio_statistic(rows_MS)
+    return lambda counts: np.exp(mean_loss(counts))
 
 
 def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
+    """Returns what each line adds to the sum of one field divided by the sum of another."""
     rows = np.array(
         [(field(line, numerator), field(line, denominator)) for line in lines], dtype=np.float64
     )
@@ -43,19 +45,27 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
-    # `losses` has one column where each document has one mask.
-    of_words = _ratio(lines, "masked_loss", "gold")
+    """Returns what each document adds to perplexity: its loss, and how many tokens are masked."""
+    # Not those of `losses`: they lack the second column where each document has one mask.
+    loss_per_token = _ratio(lines, "masked_loss", "gold")
     return _Perplexity(
-        of_words.rows,
-        "statistic",
-        _perplexity_statistic,
-        np.empty((0, 2)),
-        np.empty((0, 4)),
+        loss_per_token.rows,
+        family="statistic",
+        make=_perplexity_statistic,
+        unseen=np.empty((0, 2)),
+        possible=np.empty((0, 4)),
     )
 
 
-def _share(lines: Lines, right: str, of: str) -> Contributions:
-    ratio = _ratio(lines, right, of)
+def _share(lines: Lines, hits_key: str, count_key: str) -> Contributions:
+    """Returns what each document adds to a share: right masked tokens of all masked ones, say.
+
+    Args:
+        lines: Prediction lines, one per document.
+        hits_key: Field with how many were right.
+        count_key: Field with how many there were.
+    """
+    ratio = _ratio(lines, hits_key, count_key)
     usual = max(1.0, float(np.median(ratio.rows[:, 1])))
     # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one
     # right.
@@ -142,7 +152,7 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         return self.shown_input(line), f"{line['gold']} masked", f"{line['prediction']} right"
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns how many tokens were masked and named."""
+        """Returns how many tokens were masked and how many named, and the same of pairs."""
         keys_by_name = {"masked tokens": ("prediction", "gold"), "pairs": ("pairs_right", "pairs")}
         rows: list[list[Value]] = []
         for name, (hits_key, count_key) in keys_by_name.items():

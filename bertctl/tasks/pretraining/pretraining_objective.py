@@ -59,6 +59,7 @@ class PretrainingObjective(Objective[CorpusWindows, MaskedBatch, PretrainingOutp
         """Returns the logits of masked words and of the order."""
         labels = batch.gold.flatten()
         positions = (labels != IGNORED).nonzero()[:, 0]
+        # Logits over the vocabulary are the largest tensor: only masked positions get them.
         with read_only_at(network.network, positions):
             output = network(**batch.inputs)
         width = batch.gold.shape[1]

@@ -130,7 +130,10 @@ class Pretraining(Task):
         )
         mask_id = _mask_id(tokenizer)
         unknown = unknown_id(tokenizer)
-        special = {*special_ids(tokenizer), mask_id, *(() if unknown is None else (unknown,))}
+        # Random replacements of masked tokens are drawn from all ids but these.
+        special = {*special_ids(tokenizer), mask_id}
+        if unknown is not None:
+            special.add(unknown)
         special |= {
             number
             for number, token in tokenizer.get_added_tokens_decoder().items()
@@ -139,15 +142,15 @@ class Pretraining(Task):
         ids = np.array(sorted(set(tokenizer.get_vocab().values()) - special), dtype=np.int64)
         masking = Masking(self.masks, mask_id, ids)
         return CorpusWindows(
-            text,
-            starts,
-            sizes,
-            rows,
-            layout,
-            masking,
-            self.pairs,
-            held_out,
-            unknown,
+            text=text,
+            starts=starts,
+            sizes=sizes,
+            rows=rows,
+            layout=layout,
+            masking=masking,
+            pairs=self.pairs,
+            held_out=held_out,
+            unknown_id=unknown,
         )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
@@ -176,15 +179,17 @@ class Pretraining(Task):
     def collect_outputs(
         self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
     ) -> Outputs:
-        """Returns how many masked tokens each window has, and what is told of it.
+        """Returns (B, ...) counts and losses of the masked tokens of each window.
 
-        That is how many are named first, and whether its order is told.
+        `gold` is how many tokens are masked, `prediction` how many of them have the highest logit,
+        `masked_loss` the sum of their losses, `guesses` the model's words for the first few, and
+        `pairs_right` whether the order of a pair is told.
         """
         size = len(batch.gold)
-        right = outputs.words.argmax(dim=-1) == outputs.gold
+        is_right = outputs.words.argmax(dim=-1) == outputs.gold
         collected = {
             "gold": outputs.windows.bincount(minlength=size),
-            "prediction": outputs.windows[right].bincount(minlength=size),
+            "prediction": outputs.windows[is_right].bincount(minlength=size),
             "masked_loss": self.objective(Padding(0)).window_losses(outputs, batch),
             "guesses": _first_guesses(outputs, size),
         }
@@ -193,14 +198,16 @@ class Pretraining(Task):
         return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in collected.items()}
 
     def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
-        """Returns the counts of each document."""
-        counted = dict(outputs) | (
-            {"pairs": np.ones(len(features))} if "pairs_right" in outputs else {}
-        )
-        del counted["guesses"]
+        """Returns the sums of each document over its windows: masked tokens, right ones, loss.
+
+        The names are those of `collect_outputs`, and `pairs` where windows are pairs.
+        """
+        by_window = {name: values for name, values in outputs.items() if name != "guesses"}
+        if "pairs_right" in outputs:
+            by_window["pairs"] = np.ones(len(features))
         sums = {
             name: np.bincount(features.rows, values, minlength=len(rows))
-            for name, values in counted.items()
+            for name, values in by_window.items()
         }
         answers = []
         for i in range(len(rows)):
@@ -216,14 +223,15 @@ class Pretraining(Task):
     def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
         """Returns the beginnings of a few windows, with the model's words in masked places.
 
-        Each masked token is replaced by what the model says.
+        A masked token becomes "[gold: guess]": "the [cat: dog] sat on the mat".
         """
         samples = []
-        for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
+        first_windows = np.unique(features.rows, return_index=True)[1]  # one of each document
+        for i in first_windows[:_SAMPLES].tolist():
             ids, _, labels, _ = features.window(i)
             guesses = iter(outputs["guesses"][i].astype(int).tolist())
             words = list[str]()
-            plain = list[int]()
+            plain = list[int]()  # ids since the last masked token, which are decoded together
             for number, label in zip(ids[:_SAMPLE_TOKENS].tolist(), labels.tolist(), strict=False):
                 if label == IGNORED:
                     plain.append(number)
@@ -256,18 +264,19 @@ class Pretraining(Task):
 
 
 def _first_guesses(outputs: Any, windows: int) -> Any:
-    """Returns what is said in the first masked places of each window, (B, K).
+    """Returns (B, K) ids that the model gives for the first masked tokens of each window.
 
-    It is -1 where there are fewer.
+    It is -1 where a window has fewer than K masked tokens.
     """
     import torch
 
     guesses = outputs.gold.new_full((windows, _GUESSES), -1)
-    # The places are in the order of their windows.
-    first = torch.searchsorted(outputs.windows, outputs.windows)
-    place = torch.arange(len(first), device=first.device) - first
-    is_first = place < _GUESSES
-    guesses[outputs.windows[is_first], place[is_first]] = outputs.words[is_first].argmax(dim=-1)
+    # Masked tokens are sorted by window, so this finds where the first one of each one's window is.
+    begins = torch.searchsorted(outputs.windows, outputs.windows)
+    place_in_window = torch.arange(len(begins), device=begins.device) - begins
+    is_shown = place_in_window < _GUESSES
+    shown_words = outputs.words[is_shown].argmax(dim=-1)
+    guesses[outputs.windows[is_shown], place_in_window[is_shown]] = shown_words
     return guesses
 
 

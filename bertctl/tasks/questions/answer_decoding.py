@@ -91,18 +91,18 @@ def best_spans(
     ends = starts.clone()
     n_spans = min(n_best, T * A)
     chunk = max(1, _SCORES_AT_ONCE // (T * A))
-    for first in range(0, B, chunk):
-        part = slice(first, first + chunk)
+    for first_window in range(0, B, chunk):
+        part = slice(first_window, first_window + chunk)
         # band[b, t, a] is the end score of token t + a, and -inf behind the last token. A span
         # (t, t + a) has the number t A + a in the flattened band, from which both are read back.
         begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
         end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
         band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
         scores, positions = (begin[:, :, None] + band_BTA).flatten(1).topk(n_spans, dim=1)
-        at = positions // A
+        start = positions // A
         is_possible = torch.isfinite(scores)
-        starts[part, :n_spans] = torch.where(is_possible, at, -1)
-        ends[part, :n_spans] = torch.where(is_possible, at + positions % A, -1)
+        starts[part, :n_spans] = torch.where(is_possible, start, -1)
+        ends[part, :n_spans] = torch.where(is_possible, start + positions % A, -1)
     return starts, ends
 
 
@@ -119,8 +119,9 @@ def best_spans_of_arrays(
     ends = starts.copy()
     n_spans = min(n_best, T * A)
     chunk = max(1, _SCORES_AT_ONCE // (T * A))
-    for first in range(0, B, chunk):
-        part = slice(first, first + chunk)
+    for first_window in range(0, B, chunk):
+        part = slice(first_window, first_window + chunk)
+        # As in `best_spans`: span (t, t + a) has the number t A + a in the flattened band.
         begin = np.where(starts_BT[part], logits_BT2[part, :, 0], -np.inf)
         end = np.where(ends_BT[part], logits_BT2[part, :, 1], -np.inf)
         padded = np.pad(end, ((0, 0), (0, A - 1)), constant_values=-np.inf)
@@ -132,9 +133,9 @@ def best_spans_of_arrays(
         order = np.argsort(-candidate_scores, axis=1, kind="stable")
         positions = np.take_along_axis(candidates, order, axis=1)
         is_possible = np.isfinite(np.take_along_axis(candidate_scores, order, axis=1))
-        at = positions // A
-        starts[part, :n_spans] = np.where(is_possible, at, -1)
-        ends[part, :n_spans] = np.where(is_possible, at + positions % A, -1)
+        start = positions // A
+        starts[part, :n_spans] = np.where(is_possible, start, -1)
+        ends[part, :n_spans] = np.where(is_possible, start + positions % A, -1)
     return starts, ends
 
 
@@ -145,14 +146,14 @@ def _spans_on_device(
     import torch
 
     device = logits_BT2.device
-    first, last = best_spans(
+    starts, ends = best_spans(
         logits_BT2,
         torch.from_numpy(starts_BT).to(device),
         torch.from_numpy(ends_BT).to(device),
         longest=longest,
         n_best=n_best,
     )
-    return first.cpu().numpy(), last.cpu().numpy()
+    return starts.cpu().numpy(), ends.cpu().numpy()
 
 
 def keep_spans(
@@ -166,8 +167,8 @@ def keep_spans(
 ) -> Outputs:
     """Returns the best spans of a batch of windows, and their scores of "no answer".
 
-    An answer lies within the context, and begins where its first token sees most of it
-    (`with_most_context`), so that no span counts in two windows.
+    An answer lies within the context. It begins at a token that has more context around it here
+    than in any other window (`with_most_context`), so that no span counts in two windows.
 
     Args:
         logits_BT2: start and end score of each token, of torch or not.
@@ -182,29 +183,32 @@ def keep_spans(
         K, 2): their logits; `null` (B, 2): the logits of "no answer".
     """
     B, T = mask_BT.shape
-    offset = mask_BT.argmax(axis=1)
-    # An answer ends at any token of the context, columns begin to begin + counts - 1, and begins at
-    # those of them that see most of it in this window.
-    begin = offset + features.context_at[indices]
-    most = features.with_most_context(indices)
+    padding_before = mask_BT.argmax(axis=1)  # 0 unless the tokenizer pads on the left
+    # An answer ends at any token of the context: columns begin to begin + counts - 1.
+    begin = padding_before + features.context_at[indices]
+    counts = features.counts[indices]
     columns = np.arange(T)
-    ends_BT = (columns >= begin[:, None]) & (columns < (begin + features.counts[indices])[:, None])
+    ends_BT = (columns >= begin[:, None]) & (columns < (begin + counts)[:, None])
+    # It begins at those of them that this window answers for.
+    may_begin = features.with_most_context(indices)
     starts_BT = ends_BT.copy()
-    starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
+    starts_BT[ends_BT] = may_begin[np.arange(may_begin.shape[1]) < counts[:, None]]
+
     search: Any = _spans_on_device
     if isinstance(logits_BT2, np.ndarray):
         search = best_spans_of_arrays
-    first, last = search(
+    first_columns, last_columns = search(
         logits_BT2,
         starts_BT,
         ends_BT,
         longest=longest,
         n_best=n_best,
     )
-    spans = np.stack([first, last], axis=2)
+    spans = np.stack([first_columns, last_columns], axis=2)
     logits = as_array(logits_BT2)
     scores = np.take_along_axis(logits, np.maximum(spans, 0), axis=1)
-    null = logits[np.arange(B), offset + features.null_at[indices]]
+    null = logits[np.arange(B), padding_before + features.null_at[indices]]
+    # Columns of the batch become tokens of the context.
     into_context = (features.first[indices] - begin)[:, None, None]
     return {
         "spans": np.where(spans >= 0, spans + into_context, -1).astype(np.int32),
@@ -232,18 +236,20 @@ def ranked_answers(
     n_spans = outputs["spans"].shape[1]
     # Spans of all windows, sorted by question and within it by score: the spans of question i are
     # then bounds[i] to bounds[i + 1], and the first one with a text is the best with that text.
-    real = np.flatnonzero(spans[:, 0] >= 0)
-    rows = features.rows[real // n_spans]
-    order = np.lexsort((-scores[real].sum(axis=1), rows))
-    real = real[order]
+    span_numbers = np.flatnonzero(spans[:, 0] >= 0)
+    rows = features.rows[span_numbers // n_spans]
+    order = np.lexsort((-scores[span_numbers].sum(axis=1), rows))
+    span_numbers = span_numbers[order]
     rows = rows[order]
     encoded = features.contexts
-    base = encoded.tokens.starts[features.context_of[rows]]
-    begins = encoded.char_starts[base + spans[real, 0]].tolist()
-    stops = encoded.char_ends[base + spans[real, 1]].tolist()
-    logits = scores[real].tolist()
-    windows = real // n_spans
-    positions = spans[real] + (features.context_at[windows] - features.first[windows])[:, None]
+    context_starts = encoded.tokens.starts[features.context_of[rows]]
+    begins = encoded.char_starts[context_starts + spans[span_numbers, 0]].tolist()
+    stops = encoded.char_ends[context_starts + spans[span_numbers, 1]].tolist()
+    logits = scores[span_numbers].tolist()
+    windows = span_numbers // n_spans
+    positions = (
+        spans[span_numbers] + (features.context_at[windows] - features.first[windows])[:, None]
+    )
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)
     for i, context in enumerate(contexts):
@@ -262,9 +268,9 @@ def ranked_answers(
                 )
                 if len(by_text) == n_best:
                     break
-        first = features.first_window[i]
-        behind = features.first_window[i + 1]
-        lowest = first + int(null_sums[first:behind].argmin())
+        first_window = features.first_window[i]
+        windows_end = features.first_window[i + 1]
+        lowest = first_window + int(null_sums[first_window:windows_end].argmin())
         tokens = (int(features.null_at[lowest]),) * 2
         yield (
             list(by_text.values()),

@@ -56,12 +56,12 @@ class Contexts:
 
         It is None where there is none.
         """
-        at = int(self.tokens.starts[context])
-        of_context = slice(at, at + int(self.tokens.lengths[context]))
-        first = int(np.searchsorted(self.char_ends[of_context], start, side="right"))
-        last = int(np.searchsorted(self.char_starts[of_context], end, side="left")) - 1
-        if first <= last:
-            return (first, last)
+        context_start = int(self.tokens.starts[context])
+        of_context = slice(context_start, context_start + int(self.tokens.lengths[context]))
+        first_token = int(np.searchsorted(self.char_ends[of_context], start, side="right"))
+        last_token = int(np.searchsorted(self.char_starts[of_context], end, side="left")) - 1
+        if first_token <= last_token:
+            return (first_token, last_token)
         return None
 
 
@@ -79,23 +79,24 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
             spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
             counts.append(0 if unknown is None else encoding.ids.count(unknown))
-    both = np.concatenate(offsets)
-    lengths = np.array([len(part) for part in ids[1:]], dtype=np.int64)
-    begins, ends = map(np.ascontiguousarray, both.T)
+    lengths = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
+    begins, ends = map(np.ascontiguousarray, np.concatenate(offsets).T)
     return Contexts(
         Ragged.joined(np.concatenate(ids), lengths), begins, ends, np.array(counts, dtype=np.int64)
     )
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets without blanks.
+    """Returns the (n, 2) character offsets of tokens, moved past blanks at their ends.
 
-    Byte-level and SentencePiece tokens begin or end with blanks.
+    Byte-level and SentencePiece tokens begin or end with blanks: " cat" at (3, 7) moves to (4, 7).
+    Offsets are changed in place.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     is_space = np.append(
         _SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False
     )
+    # Each pass moves all tokens by one blank, until none begins (then: ends) with one.
     while (begins_blank := is_space[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])).any():
         offsets[:, 0] += begins_blank
     while (ends_blank := is_space[offsets[:, 1] - 1] & (offsets[:, 0] < offsets[:, 1])).any():

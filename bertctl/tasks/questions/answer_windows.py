@@ -189,10 +189,10 @@ class AnswerFeatures(OneAnswer):
         if self.targets is not None:
             targets = self.targets[indices]
             if padding.left:
-                before = (inputs["input_ids"].shape[1] - lengths)[:, None]
+                padding_before = (inputs["input_ids"].shape[1] - lengths)[:, None]
             else:
-                before = 0
-            labels = np.where(targets == IGNORED, IGNORED, targets + before)
+                padding_before = 0
+            labels = np.where(targets == IGNORED, IGNORED, targets + padding_before)
         return ArrayBatch(inputs, labels)
 
     @cached_property
@@ -210,20 +210,22 @@ class AnswerFeatures(OneAnswer):
         return windows.answered(counts_length=True)
 
     def with_most_context(self, indices: Ints) -> Bools:
-        """Returns which tokens of the context see most of it in these windows.
+        """Returns which tokens of the context each window answers for (see `answered`).
 
-        They see more of it there than in all other windows that hold them.
+        Windows overlap. A token is answered for by the one window that shows most context on both
+        of its sides.
 
         Args:
             indices: (B,) windows.
 
         Returns:
-            (B, longest count) booleans; False beyond a window's count.
+            (B, longest count) booleans, a column per token of the context in the window; False
+            beyond a window's count.
         """
         width = int(self.counts[indices].max(initial=0))
-        place = self.first[indices][:, None] + np.arange(width)
-        first, after = (bound[indices][:, None] for bound in self.answered)
-        return (place >= first) & (place < after)
+        context_tokens = self.first[indices][:, None] + np.arange(width)
+        begin, end = (bound[indices][:, None] for bound in self.answered)
+        return (context_tokens >= begin) & (context_tokens < end)
 
 
 class PositionFeatures(AnswerFeatures):
@@ -239,8 +241,9 @@ class PositionFeatures(AnswerFeatures):
         return self.positions_of(indices)
 
 
-def _behind(values: Ints, others: Ints) -> Ints:
-    return np.concatenate([values, others])
+def _behind(values: Ints, unlabelled_values: Ints) -> Ints:
+    """Returns the values of labelled questions, and behind them those of unlabelled ones."""
+    return np.concatenate([values, unlabelled_values])
 
 
 def encode_questions(
@@ -268,7 +271,7 @@ def encode_questions(
     context_of, different = numbers_of(rows.columns["context"])
     contexts = encode_contexts(different, tokenizer)
     questions = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
-    # Where windows are short, half of one is the context's all the same.
+    # A question takes at most half of a window, so that short windows have context, too.
     cut_lengths = np.minimum(questions.lengths, min(settings.max_question_length, room // 2))
     lengths = contexts.tokens.lengths[context_of]
     zeros = np.zeros_like(lengths)
@@ -324,9 +327,10 @@ _LOST = -2
 
 
 def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
-    """Returns (N, 2) first and last token of each first answer.
+    """Returns (N, 2) first and last token in the context of each question's first gold answer.
 
-    It is `_NO_SPAN` without an answer, and `_LOST` if it is not found.
+    Both are `_NO_SPAN` for a question without an answer, and `_LOST` if the answer is not found at
+    its offset.
     """
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
     for i, (context, label) in enumerate(

@@ -52,9 +52,9 @@ keeps them."""
 
 
 def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes a JSON object that maps each id to a field of its answer.
+    """Writes a JSON object that maps each question's id to a field of its answer.
 
-    run_squad.py and the official scorers have it so.
+    It is the format of run_squad.py and of the official scorers: {"id1": "in 1066", "id2": ""}.
     """
     json.dump(
         {line["id"]: line[field] for line in answers},
@@ -256,13 +256,13 @@ class QuestionAnswering(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of each answer's start and end logit.
+        """Returns the sum of each answer's start and end logit, for explanations.
 
         The logits are those of the window where the answer was found.
         """
         features = answered.features
         columns = answered.rows.columns
-        first = answered.features.first.tolist()
+        first_tokens = answered.features.first.tolist()
         targets: list[Target] = []
         for i, (best, null) in enumerate(
             ranked_answers(answered.outputs, features, columns["context"], n_best=1)
@@ -273,7 +273,7 @@ class QuestionAnswering(Task):
                 candidate = best[0]
             parts = (
                 Part("question", columns["question"][i]),
-                Part("context", columns["context"][i], first[candidate.window]),
+                Part("context", columns["context"][i], first_tokens[candidate.window]),
             )
             logit_positions = ((candidate.tokens[0], 0), (candidate.tokens[1], 1))
             targets.append(
@@ -330,7 +330,7 @@ class PositionScores(QuestionAnswering):
 
 
 def _lost(rows: Rows, index: int) -> list[int]:
-    """Returns which of a question's answers are not at their offsets."""
+    """Returns which of a question's gold answers are not at their offsets, by their numbers."""
     context = rows.columns["context"][index]
     label = rows.columns["label"][index]
     pairs = zip(label["text"], label["answer_start"], strict=True)
@@ -342,7 +342,12 @@ def _lost(rows: Rows, index: int) -> list[int]:
 
 
 def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
-    """Returns the units in which the offsets of all misplaced answers are right."""
+    """Returns the units in which the offsets of all misplaced answers are right.
+
+    Args:
+        rows: Questions.
+        lost: Rows that have misplaced answers.
+    """
     units: set[str] | None = None
     for index in lost:
         context = rows.columns["context"][index]
@@ -358,40 +363,53 @@ def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
     return units or set()
 
 
+def _described_offset(context: str, text: str, start: int) -> str:
+    """Returns what is wrong with the offset of an answer, and the nearest right one.
+
+    Args:
+        context: The text that should have the answer.
+        text: The answer.
+        start: Its offset, as the file has it; negative for an answer that was never found.
+    """
+    if start < 0:
+        return f"the answer {text!r:.80} does not occur in the context"
+    if start < len(context):
+        characters = f"{context[start : start + len(text)]!r:.80}"
+    else:
+        characters = "no more characters"
+    message = f"the answer {text!r:.80} is not at its offset {start}, where the context has "
+    message += characters
+    # A lookahead finds occurrences that overlap, too.
+    offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
+    nearest = min(offsets, key=lambda offset: abs(offset - start), default=None)
+    if nearest is not None:
+        message += f"; it is at {nearest}"
+    return message
+
+
 def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
+    """Returns the refusal of gold answers that are not at their offsets, with the first of them.
+
+    Args:
+        rows: Questions.
+        lost: Rows that have such answers, at least one.
+    """
     index = lost[0]
-    context = rows.columns["context"][index]
     label = rows.columns["label"][index]
     number = _lost(rows, index)[0]
-    text = label["text"][number]
-    start = label["answer_start"][number]
-    if start < 0:
-        message = f"the answer {text!r:.80} does not occur in the context"
-    else:
-        if start < len(context):
-            characters = f"{context[start : start + len(text)]!r:.80}"
-        else:
-            characters = "no more characters"
-        message = (
-            f"the answer {text!r:.80} is not at its offset {start}, where the context has "
-            f"{characters}"
-        )
-        # They may overlap.
-        offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
-        nearest = min(offsets, key=lambda offset: abs(offset - start), default=None)
-        message += "" if nearest is None else f"; it is at {nearest}"
+    message = _described_offset(
+        rows.columns["context"][index], label["text"][number], label["answer_start"][number]
+    )
     if len(lost) > 1:
-        many = f" ({len(lost)} questions of {len(rows)} have such answers)"
-    else:
-        many = ""
+        message += f" ({len(lost)} questions of {len(rows)} have such answers)"
     units = sorted(_units(rows, lost))
     if units:
-        counted = f"All of these offsets count {units[0]}. "
+        units_hint = f"All of these offsets count {units[0]}. "
     else:
-        counted = ""
+        units_hint = ""
     return DataError(
-        f"{rows.where(index)} (id '{rows.ids[index]}'): {message}{many}",
-        remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or "
+        f"{rows.where(index)} (id '{rows.ids[index]}'): {message}",
+        remedy=f"{units_hint}Correct answer_start (characters of the context, counted from 0), or "
         "train and score without the loss of these questions: "
         "`question_answering.misplaced_answers=leave-out`.",
     )

@@ -48,9 +48,14 @@ def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contribution
 
 
 def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lines] | None:
-    """Returns exact matches, F1 and lines of one kind of question, or of all.
+    """Returns (n,) exact matches, (n,) F1 and the n lines of one kind of question.
 
-    It is None where all have an answer.
+    It is None if all questions have an answer, as then there is one kind only, or if none is of
+    this kind.
+
+    Args:
+        lines: Labelled prediction lines.
+        answerable: Whether to take questions with an answer or those without; None for all.
     """
     exact, f1, has_answer = raw(lines)
     if answerable is None:
@@ -100,9 +105,10 @@ class SpanAnswers(Answers):
     )
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns the best thresholds of the null odds and what they give.
+        """Returns the thresholds of the null odds with the best exact match and F1, and these two.
 
-        Nothing where all have an answer.
+        The names are those of the official scorer of SQuAD 2.0. It is empty if every question has
+        an answer.
         """
         exact, f1, answerable = raw(lines)
         if answerable.all() or any("null_odds" not in line for line in lines):
@@ -155,10 +161,11 @@ class SpanAnswers(Answers):
             scored = _of_kind(lines, kind)
             if scored:
                 exact, f1, group = scored
-                right = clustered(contributions.share(exact > 0), group).metric()
-                silent = sum(not line["prediction"] for line in group) / len(group)
-                within = (right.low or 0.0, right.high or 0.0)
-                rows.append([name, len(group), right.value, within, float(f1.mean()), silent])
+                match = clustered(contributions.share(exact > 0), group).metric()
+                interval = (match.low or 0.0, match.high or 0.0)
+                unanswered = sum(not line["prediction"] for line in group) / len(group)
+                mean_f1 = float(f1.mean())
+                rows.append([name, len(group), match.value, interval, mean_f1, unanswered])
         if counts_characters(sides(lines)[0]):
             f1_name = "F1 of characters"
         else:

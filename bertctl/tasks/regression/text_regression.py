@@ -77,9 +77,9 @@ class TextRegression(Task):
         return cls(
             low if clip else None,
             high if clip else None,
-            mean,
-            deviation,
-            long,
+            mean=mean,
+            deviation=deviation,
+            long=long,
         )
 
     @classmethod

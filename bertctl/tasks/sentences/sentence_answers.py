@@ -57,6 +57,10 @@ def _average_precision(_: Answers, lines: Lines) -> Contributions | None:
 
 
 def _f1(_: Answers, lines: Lines) -> Contributions | None:
+    """Returns what each pair adds to the F1 of "belongs together".
+
+    It is None without `match`: no similarity was chosen from which pairs belong together.
+    """
     if "match" not in lines[0]:
         return None
     gold = _gold_and_similarities(lines)[0]
@@ -163,17 +167,18 @@ model.similarity(vectors, vectors)"""
         return first_positions
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the similarity that all pairs have.
+        """Returns the similarity that all lines have, as a text: "about 0.98". None if they differ.
 
-        The vectors have then collapsed. A search has no such question.
+        If all are equal, the vectors have collapsed to one.
         """
-        # Not those of a query without a right text.
+        # A query without a right text has no similarity to one.
         comparable = [line for line in lines if line.get("ranks", True)]
         if self.kind(lines[0]) == "search":
             key = "similarity"
         else:
             key = "prediction"
         similarities = [float(line[key]) for line in comparable]
+        # Rounding makes similarities of equal vectors differ a little.
         if len(similarities) < 2 or np.std(similarities) >= 1e-4:
             return None
         return f"about {np.mean(similarities):.3g}"

@@ -132,13 +132,14 @@ class SentenceEmbeddings(Task):
         modules = chosen_modules(folder, settings, max_length=model.max_length)
         task = cls(modules, settings, labels=tuple(labels or ()))
         kind = task.kind_of(train)
+        # Numbers are class names, not scores, if the recipe's loss learns classes.
         if kind is SCORES and settings.loss in losses_for(SENTENCE_LOSSES, CLASSES.name):
-            kind = CLASSES  # whose names are numbers
+            kind = CLASSES
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
         if kind is SCORES:
             scores = scores_of(train)
         else:
-            scores = np.array([0.0, 1.0])
+            scores = np.array([0.0, 1.0])  # other labels are no numbers, and have any range
         low, high = settings.score_range or (float(scores.min()), float(scores.max()))
         if settings.score_range and low >= high:
             message = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
@@ -149,7 +150,9 @@ class SentenceEmbeddings(Task):
                 message, remedy="Check `data.label_column=`, or add rows with other labels."
             )
         loss = _choose_loss(recipe, kind, names, train)
-        requested = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
+        # Kept whatever these rows are: the rows of an evaluation may be labelled pairs.
+        requested = recipe.evaluation.positive_label
+        positive = requested
         if kind is CLASSES and len(names) == 2:
             positive = positive_label(names, False, requested)
         elif kind is CLASSES and requested not in names:
@@ -157,12 +160,12 @@ class SentenceEmbeddings(Task):
         return cls(
             modules,
             settings,
-            kind.name,
-            loss,
-            names if kind.has_classes else (),
-            positive,
-            low,
-            high,
+            kind=kind.name,
+            loss=loss,
+            labels=names if kind.has_classes else (),
+            positive=positive,
+            low=low,
+            high=high,
         )
 
     @classmethod
@@ -180,9 +183,10 @@ class SentenceEmbeddings(Task):
         )
 
     def head(self) -> dict[str, Any]:
-        """Returns what of the task is not in the recipe.
+        """Returns the fields of the model's config that describe the task.
 
-        It also has the sizes of what stands on the vectors.
+        They are what was learned from the rows, which the recipe does not have, and the sizes of
+        the layer on the vectors: the classes of a softmax, and widths to which vectors can be cut.
         """
         names = ("kind", "loss", "labels", "positive", "low", "high")
         if self.loss == "softmax":
@@ -205,10 +209,15 @@ class SentenceEmbeddings(Task):
             DataError: with the file, the line, what was found and what fits.
         """
         kind = self.kind_of(rows) if rows.has("label") else MATCHES
+        if kind is MATCHES:  # all pairs belong together, and no label says so
+            return
+
+        # Labels of another kind than those of training are scored by themselves, and so are scores
+        # without a range in the recipe.
         is_known = kind.name == self.kind and (
             kind is not SCORES or self.settings.score_range is not None
         )
-        for i in range(len(rows) if kind is not MATCHES else 0):
+        for i in range(len(rows)):
             label = str(require_label(rows, i))
             if kind is SCORES:
                 fits = self.low <= float(label) <= self.high
@@ -235,7 +244,8 @@ class SentenceEmbeddings(Task):
         else:
             kind = MATCHES if rows.has("pair") else TEXTS
         names = [name for name in ("text", "pair", "negative") if rows.has(name)]
-        # As in training, where there was any.
+        # Prompts for queries and documents are used if the model was trained on matching pairs; a
+        # model that was not trained here gets them for such rows.
         is_search = (self.kind if self.loss else kind.name) == MATCHES.name
         columns = []
         for name in names:
@@ -246,18 +256,18 @@ class SentenceEmbeddings(Task):
         else:
             targets = None
             classes = np.zeros(len(rows), dtype=np.int64)
-        text_numbers, texts = different(columns)
+        text_numbers, texts = different(columns)  # equal texts are encoded once
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
         keys = text_keys([rows.columns[name] for name in names])
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
-            text_numbers,
-            keys,
-            targets,
-            classes,
-            kind.name,
-            apart,
+            places=text_numbers,
+            keys=keys,
+            labels=targets,
+            classes=classes,
+            kind=kind.name,
+            apart=apart,
         )
 
     def scored(self, features: SentenceFeatures) -> DifferentTexts:
@@ -298,9 +308,10 @@ class SentenceEmbeddings(Task):
         return {"vectors": vectors[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the similarity from which two texts belong together, by F1.
+        """Returns the similarity from which two texts belong together, with the best F1.
 
-        It is nothing where labels don't say it.
+        It is empty unless labels say which pairs belong together, and there are pairs of both
+        kinds.
         """
         belongs = features.labels
         if features.kind != CLASSES.name or belongs is None or not 0 < belongs.sum() < len(belongs):
@@ -386,10 +397,11 @@ class SentenceEmbeddings(Task):
         return lines
 
     def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> Floats32 | None:
-        """Returns the (N,) losses: the squared distance of a cosine from how near a pair is.
+        """Returns the (N,) losses of the rows, or None without labels.
 
-        Of what is searched, how unlikely what belongs to a row is among all of the split. The unit
-        is the row, as in training, and the measure is the cosine, as in the losses.
+        That of a pair is the squared difference of its cosine from its label, which is 0 to 1. That
+        of a query is -log of the probability of its texts among all texts of the split. The unit is
+        the row, as in training, and the measure is the cosine, as in the losses.
         """
         plan = ROW_KINDS[features.kind].search_plan(features)
         if plan is not None:
@@ -492,10 +504,10 @@ def _choose_loss(recipe: Recipe, kind: RowKind, names: Sequence[str], train: Row
         reason = "can't learn them"
         if lacks_third_text:
             reason = "needs a third text (`data.negative_column=NAME`)"
-        others = ", ".join(other for other in fitting if other != name)
+        alternatives = ", ".join(fitting_name for fitting_name in fitting if fitting_name != name)
         raise UsageError(
             f"sentence_embeddings.loss: {name} {reason}; {train.source} has {kind.noun}",
-            remedy=f"Choose from {others}.",
+            remedy=f"Choose from {alternatives}.",
         )
     if loss.compares_rows and recipe.training.batch_size == 1 and not has_third_text:
         raise UsageError(

@@ -117,12 +117,11 @@ class SentenceFeatures(RowFeatures):
 
     @cached_property
     def first_alike(self) -> Ints:
-        """(M,) the first text that the model reads alike.
+        """(M,) number of the first text with the same ids, for each text.
 
-        "Film" and "film" have the same ids, and so one vector.
-
-        Computed in other batches their vectors would differ in the last digits, and a tie would be
-        luck.
+        "Film" and "film" have the same ids in an uncased model, and so one vector. If both vectors
+        were computed, in different batches, they would differ in the last digits, and it would be
+        luck which one is ranked first.
         """
         starts = self.encoded.starts.tolist()
         inputs = (
@@ -152,35 +151,38 @@ class SentenceFeatures(RowFeatures):
     ) -> SentenceBatch:
         """Returns single texts with a partner each, drawn anew in every step.
 
-        The partner is one of the same label.
+        The partner is another text of the same label, or the text itself if it is the only one.
 
         Args:
             indices: (B,) rows.
             padding: How batches are filled up.
             rng: Draws, for each row by itself.
-            with_negatives: Whether every other partner has another label; its target is 0 then.
+            with_negatives: Whether half of the partners, drawn at random, have another label; the
+                target of these is 0.
             with_third_text: Whether each row has a third text, which has another label.
         """
         partners = indices.copy()
-        others = indices.copy()
+        contrasts = indices.copy()  # a text with another label for each row
         targets = np.ones(len(indices), dtype=np.float32)
         for i, row in enumerate(indices):
             random = rng.of(int(row))
-            mates = self.members[self.classes[row]]
+            mates = self.members[self.classes[row]]  # rows of the same label, ascending
             position = int(np.searchsorted(mates, row))
+            # 1 to len(mates) - 1 places on, so that it is another text if there is one.
             partners[i] = mates[(position + random.integers(1, max(2, len(mates)))) % len(mates)]
+            # A number among the rows of other labels becomes a row by adding the mates before it.
             number_among_others = int(random.integers(len(self) - len(mates)))
             mates_before = np.searchsorted(
                 mates - np.arange(len(mates)), number_among_others, side="right"
             )
-            others[i] = number_among_others + mates_before
+            contrasts[i] = number_among_others + mates_before
             if with_negatives and random.random() < 0.5:
-                partners[i] = others[i]
+                partners[i] = contrasts[i]
                 targets[i] = 0.0
 
         texts = [indices, partners]
         if with_third_text:
-            texts.append(others)
+            texts.append(contrasts)
         chosen = np.stack(texts, axis=1)
         arrays = self._arrays(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
         return replace(arrays, labels=targets).as_tensors()
@@ -188,12 +190,20 @@ class SentenceFeatures(RowFeatures):
     def _arrays(
         self, text_numbers: Ints, rows: Ints, keys: Ints, padding: Padding
     ) -> SentenceArrays:
+        """Returns B rows as padded arrays.
+
+        Args:
+            text_numbers: (B, K) numbers of the texts of each row.
+            rows: (B,) rows, whose labels and classes are taken.
+            keys: (B, K) the same number for equal texts; -1 for a text that is missing.
+            padding: How texts are filled up to one length.
+        """
         return SentenceArrays(
             inputs_of(self.encoded, text_numbers, padding),
-            None if self.labels is None else self.labels[rows],
-            self.classes[rows],
-            keys,
-            self.kind,
+            labels=None if self.labels is None else self.labels[rows],
+            classes=self.classes[rows],
+            keys=keys,
+            kind=self.kind,
         )
 
 

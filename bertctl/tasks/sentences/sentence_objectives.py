@@ -73,7 +73,10 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
         return {"loss": len(batch.gold)}
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
-        """Returns the sum over the rows, of each width and of whole vectors."""
+        """Returns the sum over the rows, added up over the widths that vectors are cut to.
+
+        Whole vectors count as one more width, as in Matryoshka representation learning.
+        """
         if not self.widths:
             return {"loss": self.summed(outputs, batch)}
         cut = [
@@ -179,7 +182,15 @@ class MultipleNegatives(SentenceObjective):
         return {"loss": float(batch.gold.sum())}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the sum over the pairs that belong together."""
+        """Returns the sum over the pairs that belong together of a softmax over candidates.
+
+        For each first text the candidates are all second and third texts of the batch; its own
+        second text is the right one.
+
+        Args:
+            vectors: (B, K, D) of the texts of each row.
+            batch: Has the labels, and keys of equal texts, which are no negatives.
+        """
         is_positive = batch.gold > 0
         unit = functional.normalize(vectors, dim=-1)
         # The second texts, then the third ones.
@@ -189,7 +200,7 @@ class MultipleNegatives(SentenceObjective):
             not_negative(batch)[is_positive], -torch.inf
         )
         loss = functional.cross_entropy(scores, targets, reduction="sum")
-        if self.symmetric:
+        if self.symmetric:  # and each second text looks for its first one
             scores = scores[:, : len(is_positive)][:, is_positive].T
             backward_loss = functional.cross_entropy(
                 scores, torch.arange(len(scores), device=scores.device), reduction="sum"
@@ -199,21 +210,23 @@ class MultipleNegatives(SentenceObjective):
 
 
 def not_negative(batch: SentenceBatch) -> Tensor:
-    """Returns (B, (K - 1) B), which texts are left out for each first one.
+    """Returns (B, (K - 1) B) which candidates are left out of the softmax of each first text.
 
-    They are of the texts after the first ones.
+    The candidates are the second texts of all rows, then the third ones. Those are left out that
+    are no negatives: blank ones, the first text itself, and what is right for an equal text or has
+    the same class. The text's own positive stays.
     """
     keys = batch.keys
     candidates = keys[:, 1:].T.flatten()
     size = len(keys)
     is_positive = batch.gold > 0
-    first = keys[:, 0]
-    positives = keys[:, 1].masked_fill(~is_positive, -2)
-    has_same_text = first[:, None] == first[None, :]
+    first_texts = keys[:, 0]
+    positives = keys[:, 1].masked_fill(~is_positive, -2)  # -2 equals no key, -1 would: a blank
+    has_same_text = first_texts[:, None] == first_texts[None, :]
     is_its_positive = positives[:, None] == candidates[None, :]
     # All that is right for an equal first text is right for this one.
     n_positives = (has_same_text & is_positive[None, :]).float() @ is_its_positive.float()
-    is_its_first_text = first[:, None] == candidates[None, :]
+    is_its_first_text = first_texts[:, None] == candidates[None, :]
     is_blank = (candidates == -1)[None, :]
     is_left_out = (n_positives > 0) | is_its_first_text | is_blank
     if batch.kind == "texts":

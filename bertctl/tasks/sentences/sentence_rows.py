@@ -62,7 +62,7 @@ class LearnedLabels:
             raise unknown_positive(names)
         if len(names) == 2:
             return positive_label(names, False, None)
-        return "1"
+        return "1"  # of a single label the name tells nothing: 1 means so in most data sets
 
 
 class RowKind(ABC):
@@ -108,7 +108,10 @@ class ScoredPairs(RowKind):
     primary_metric = "spearman"
 
     def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
-        """Returns the scores as 0 to 1: over the learned range, or over that of these rows."""
+        """Returns (N,) scores scaled to 0 to 1, and (N,) zeros, as scored pairs have no classes.
+
+        The range is the learned one, or that of these rows if training had no scores.
+        """
         scores = scores_of(rows)
         low = learned.low
         high = learned.high
@@ -223,6 +226,7 @@ def kind_of_rows(rows: Rows, known_labels: Sequence[str]) -> RowKind:
     if all(label == MATCH for label in labels):
         return MATCHES
     different = {str(label) for label in labels}
+    # Whole numbers can be scores or names. One or two of them are taken for names: 0 and 1.
     if different <= {*known_labels}:
         return CLASSES
     if len(different) <= 2 and all(map(_is_whole, different)):
@@ -256,17 +260,23 @@ def _is_whole(text: str) -> bool:
 def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None:
     """Refuses a few labels that are no numbers among scores: no class is called 4.34, and none nan.
 
+    Args:
+        rows: Pairs with labels.
+        different: All different labels.
+        words: Those of them that are no numbers.
+
     Raises:
-        DataError: with the first one.
+        DataError: With the first row that has such a label.
     """
     numbers = different - words
     is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
     if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
-        first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
-        others = count(len(numbers), "other one is", "others are")
+        labels = rows.columns["label"]
+        bad_row = next(i for i, label in enumerate(labels) if str(label) in words)
+        scores_text = count(len(numbers), "other one is", "others are")
         message = (
-            f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is not a score, and "
-            f"{others}"
+            f"{rows.where(bad_row)}: the label {labels[bad_row]!r} is not a score, and "
+            f"{scores_text}"
         )
         raise DataError(
             message,

@@ -88,6 +88,15 @@ def search(
 def _result(
     plan: SearchPlan, query: int, similarities: Floats, cosines: Floats, scale: float
 ) -> SearchResult:
+    """Returns the ranks of a query's right texts among the candidates, and its loss.
+
+    Args:
+        plan: Which texts look for which.
+        query: Number of the query in it.
+        similarities: Of the query to each candidate, which decide the ranks.
+        cosines: Of the query to each candidate, for the loss.
+        scale: What cosines are multiplied by in the loss.
+    """
     relevant = plan.relevant[query]
     if not len(relevant):
         line = {

@@ -87,7 +87,8 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes CoNLL-U, with parts of speech in UPOS and entities in MISC.
 
-    Lines of a CoNLL-U file are kept otherwise.
+    Lines that came from a CoNLL-U file keep their other columns and comments. Other words get lines
+    whose columns are blank (`_`).
     """
     for answer in answers:
         tags = iter(answer["prediction"])
@@ -104,16 +105,14 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
                 columns[_UPOS] = next(tags)
             elif is_word:
                 tag = next(tags)
-                if tag != "O":
-                    answered = [f"NER={tag}"]
-                else:
-                    answered = []
                 misc = [
                     feature
                     for feature in columns[-1].split("|")
                     if feature != "_" and not feature.startswith("NER=")
                 ]
-                columns[-1] = "|".join([*misc, *answered]) or "_"
+                if tag != "O":
+                    misc.append(f"NER={tag}")
+                columns[-1] = "|".join(misc) or "_"
             out.write("\t".join(columns) + "\n")
         out.write("\n")
 
@@ -157,6 +156,7 @@ def _annotations(
     to_file: bool = False,
     reads: tuple[str, ...] = (),
 ) -> AnswerFormat:
+    """Returns the format of an annotation tool, whose writer gets documents with spans."""
     return AnswerFormat(
         lambda answers, out: write(documents_of(answers), out), to_file=to_file, reads=reads
     )
@@ -198,6 +198,11 @@ def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def _words(answer: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the words of a sentence.
+
+    Raises:
+        UsageError: The answers were made without their words.
+    """
     words: Sequence[str] | None = answer.get("words")
     if words is None:
         raise UsageError(
@@ -210,7 +215,10 @@ def _words(answer: Mapping[str, Any]) -> Sequence[str]:
 def _placed(
     answer: Mapping[str, Any], words: Sequence[str]
 ) -> tuple[str, Sequence[tuple[int, int]]]:
-    """Returns the text and where its words stand."""
+    """Returns the text of a sentence and the (start, end) characters of each word.
+
+    Words that came without their text are joined by spaces: "a", "cat" at (0, 1), (2, 5).
+    """
     if answer.get("text") is not None and answer.get("offsets") is not None:
         return answer["text"], answer["offsets"]
     starts = accumulate((len(word) + 1 for word in words), initial=0)

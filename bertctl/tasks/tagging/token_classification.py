@@ -152,22 +152,23 @@ class TokenClassification(Task):
         tag_counts = Counter(chain.from_iterable(tags))
         if len(tag_counts) < 2:
             if kind.entities:
-                few = "no entity"
+                tags_there = "no entity"
             else:
-                few = f"one tag ({', '.join(tag_counts)})"
-            message = f"{train.source}: the training rows have {few}; nothing can be learned"
+                tags_there = f"one tag ({', '.join(tag_counts)})"
+            message = f"{train.source}: the training rows have {tags_there}; nothing can be learned"
             raise DataError(
                 message, remedy="Check `data.label_column=`, or add rows with other tags."
             )
         if not kind.entities:
             names = known_labels or sorted(tag_counts)
         else:
+            # Entities of any scheme are learned as IOB2: O, B-TYPE and I-TYPE of each type.
             types = entity_types(known_labels) or sorted(entity_types(tag_counts))
             names = ["O"]
             for name in types:
                 names += [f"B-{name}", f"I-{name}"] if name else ["B", "I"]
             if set(known_labels) == set(names):
-                names = known_labels
+                names = known_labels  # the same tags in the order of the recipe or data set
         return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
 
     @classmethod
@@ -175,14 +176,11 @@ class TokenClassification(Task):
         """Returns the task by the trained model's config: `id2label` and `tag_scheme`."""
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
-        if scheme is None:
-            labels = as_marks(labels)  # trained elsewhere, on tags such as B_PER or b-per
-        if (
-            scheme is None
-            and "O" in labels
-            and any(label.startswith(("B-", "I-")) for label in labels)
-        ):
-            scheme = "IOB2"  # a model that was trained elsewhere
+        if scheme is None:  # a model that was trained elsewhere
+            labels = as_marks(labels)  # B_PER and b-per become B-PER
+            has_marks = any(label.startswith(("B-", "I-")) for label in labels)
+            if has_marks and "O" in labels:
+                scheme = "IOB2"
         if scheme in SCHEMES:
             known = cast(Scheme, scheme)
         else:
@@ -206,27 +204,37 @@ class TokenClassification(Task):
         for i in range(len(rows)):
             tags = self._gold_tags(rows, i)
             for word, (tag, learned) in enumerate(zip(tags, self._learned(tags), strict=True)):
-                unmarked = learned == "O" != tag  # NN, or PER without B- or I-
-                if unmarked or learned not in known:
-                    plain = unmarked or self.scheme is None
-                    if plain:
-                        kind = "tag"
-                        names = self.labels
-                    else:
-                        kind = "entity type"
-                        names = tuple(entity_types(self.labels))
-                    if plain:
-                        name = tag
-                    else:
-                        name = tag.partition("-")[2]
-                    raise UnknownLabelError(
-                        f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
-                        f"the {kind} {name!r} is not one the model knows ({listing(names)})",
-                        remedy=f"{did_you_mean(name, names)} Correct the tag, map it to the "
-                        f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train "
-                        "with rows that have it (or name all tags: "
-                        "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),
-                    )
+                # Entity tags are rewritten in IOB2, where NN, or PER without B- or I-, becomes O.
+                is_unmarked = learned == "O" != tag
+                if is_unmarked or learned not in known:
+                    where = f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r})"
+                    raise self._unknown_tag(tag, where, is_unmarked)
+
+    def _unknown_tag(self, tag: str, where: str, is_unmarked: bool) -> UnknownLabelError:
+        """Returns the refusal of a tag that the model does not know.
+
+        It names the type of a marked entity, and otherwise the whole tag.
+
+        Args:
+            tag: The tag, as the file has it.
+            where: File, line and word.
+            is_unmarked: Whether the tag marks no entity, though the model's tags do.
+        """
+        if is_unmarked or self.scheme is None:
+            kind = "tag"
+            name = tag
+            names = self.labels
+        else:
+            kind = "entity type"
+            name = tag.partition("-")[2]
+            names = tuple(entity_types(self.labels))
+        return UnknownLabelError(
+            f"{where}: the {kind} {name!r} is not one the model knows ({listing(names)})",
+            remedy=f"{did_you_mean(name, names)} Correct the tag, map it to the "
+            f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train "
+            "with rows that have it (or name all tags: "
+            "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),
+        )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
         """Returns words as ids, and the tags of all words as numbers if the rows have tags.
@@ -287,11 +295,10 @@ class TokenClassification(Task):
             return {"logits": logits[batch.windows, batch.columns]}
         import torch
 
-        at = (
-            torch.from_numpy(batch.windows).to(logits.device),
-            torch.from_numpy(batch.columns).to(logits.device),
-        )
-        return {"logits": logits[at].cpu().numpy()}
+        # Picked on the device, so that only these logits are copied from it.
+        windows = torch.from_numpy(batch.windows).to(logits.device)
+        columns = torch.from_numpy(batch.columns).to(logits.device)
+        return {"logits": logits[windows, columns].cpu().numpy()}
 
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the tags of each sentence, and its entities where tags mark any.
@@ -321,13 +328,15 @@ class TokenClassification(Task):
         return answers
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of the logits of each entity's tags.
+        """Returns the sum of the logits of each entity's tags, for explanations.
 
-        If tags don't mark entities, it returns the logit of each word's tag.
+        If tags don't mark entities, it returns the logit of each word's tag. An entity's words
+        count that are answered for in the window of its first word. Neighbouring sentences that are
+        read beside the row are no parts of its text.
 
-        With a label only the entities, or words, of this type or tag. Only words of the row count
-        that are answered for in the same window; neighbours that are read beside them stay as they
-        are.
+        Args:
+            answered: Rows with their answers.
+            label: Takes only entities of this type, or words of this tag; None for all.
         """
         features = answered.features
         if self.scheme is None:
@@ -346,22 +355,22 @@ class TokenClassification(Task):
             else:
                 spans = answer["entities"]
             for span in spans:
-                at = span["start"]
+                begin = span["start"]
                 end = span["end"]
-                if label is not None and label not in (
-                    span[kind],
-                    tags[at],
-                    self.labels[numbers[start + at]],
-                ):
+                first_tag = self.labels[numbers[start + begin]]
+                if label is not None and label not in (span[kind], tags[begin], first_tag):
                     continue
-                window, positions = features.places_beside(start + at)
-                first = int(features.first[window]) - start  # of the row
-                answered_words = range(start + at, min(start + end, int(features.last[window])))
+                window, positions = features.places_beside(start + begin)
+                answered_words = range(start + begin, min(start + end, int(features.last[window])))
                 outputs = tuple(
                     (int(features.places[word]), int(numbers[word])) for word in answered_words
                 )
-                facts = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
-                part = Part("words", words[first : first + len(positions)], first, places=positions)
+                text = " ".join(words[begin:end])
+                facts = {kind: span[kind], "start": begin, "end": end, "text": text}
+                # Words of the row that the window answers for, counted from the row's first word.
+                window_start = int(features.first[window]) - start
+                window_words = words[window_start : window_start + len(positions)]
+                part = Part("words", window_words, start=window_start, places=positions)
                 targets.append(
                     Target(
                         i,
@@ -435,6 +444,14 @@ class TokenClassification(Task):
     def _entity(
         self, span: Entity, rows: Rows, index: int, probabilities: Floats32
     ) -> dict[str, Any]:
+        """Returns an answered entity as prediction files show it.
+
+        Args:
+            span: Its type, first word, and the word after its last one.
+            rows: Rows of the split.
+            index: Row that it is in.
+            probabilities: (words of the row,) of the tag that was answered for each word.
+        """
         kind, start, end = span
         entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
         if rows.has("offsets"):
@@ -453,11 +470,11 @@ class TokenClassification(Task):
 def _of_answers(
     recipe: Recipe,
 ) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Returns what the settings say of answers and tags.
+    """Returns the last five attributes of a `TokenClassification`, which come from the recipe.
 
     Returns:
-        Whether words are shown, the scheme that is asked for, the threshold, what numbers stand
-        for, and new names.
+        Whether words are shown; the scheme that is asked for; the probability that an entity needs;
+        the names of tags that a file has as numbers; (old, new) names of tags.
     """
     settings = recipe.token_classification
     if settings.scheme:
@@ -491,6 +508,12 @@ def _new_name(tag: str, renamed: Mapping[str, str]) -> str:
 def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
     """Returns the tags of a row as the file has them; numbers as the names that they stand for.
 
+    Args:
+        rows: Rows of a split.
+        index: Which of them.
+        numbered: Names of the tags 0, 1, ... of a file with numbers; empty for a file with names.
+        renamed: Tags or types of the file -> what the model calls them.
+
     Raises:
         DataError: none, or not one per word.
     """
@@ -508,10 +531,10 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
         if renamed:
             return [_new_name(tag, renamed) for tag in tags]
         return list(tags)
-    beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
-    if beyond is not None:
+    nameless = next((tag for tag in tags if int(tag) >= len(numbered)), None)
+    if nameless is not None:
         message = (
-            f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} "
+            f"{rows.where(index)}: the tag {nameless} is the number of none of the {len(numbered)} "
             "names"
         )
         raise DataError(
@@ -521,6 +544,10 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
 
 
 def _counted(counts: Mapping[str, int], noun: str) -> str:
-    usual = sorted(counts, key=lambda name: (-counts[name], name))
-    parts = [f"{name or 'entity'}: {counts[name]}" for name in usual[:_LIMIT]]
-    return ", ".join(parts) + (f", ... ({len(usual)} {noun})" if len(usual) > _LIMIT else "")
+    """Returns counts as a text, the most frequent first: "PER: 20, LOC: 7, ... (15 types)"."""
+    by_frequency = sorted(counts, key=lambda name: (-counts[name], name))
+    shown_names = by_frequency[:_LIMIT]
+    text = ", ".join(f"{name or 'entity'}: {counts[name]}" for name in shown_names)
+    if len(by_frequency) > _LIMIT:
+        text += f", ... ({len(by_frequency)} {noun})"
+    return text

@@ -228,9 +228,10 @@ def encode_words(
     # Tokens before each word.
     ends = starts_of(words.lengths)
     starts = starts_of([len(sentence) for sentence in sentences])
-    rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
+    windows = _windows(ends, starts, _bounds(starts, documents), room)
+    rows, read_begin, read_end, first, last = windows.T
     ids, type_ids, window_starts = layout.fill(
-        [Ragged(words.flat, ends[left], ends[right] - ends[left])]
+        [Ragged(words.flat, ends[read_begin], ends[read_end] - ends[read_begin])]
     )
     lengths = np.diff(window_starts)
     # Every word is answered for once, so its window is the one at the same place in the windows
@@ -240,9 +241,10 @@ def encode_words(
         [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)]
     )
     positions = np.zeros(len(numbers), dtype=np.int64)
-    positions[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
+    positions[answered] = layout.before(0) + ends[answered] - ends[read_begin[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
+        """Returns (N,) sums over each row's words of (V,) values of the vocabulary."""
         sums_before = starts_of(values[numbers])
         return np.diff(sums_before[starts])
 
@@ -270,9 +272,7 @@ def encode_words(
 def _tokens_of(
     vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int
 ) -> tuple[Ragged, Ints, Ints]:
-    """Returns the tokens of V words.
-
-    It also returns how many of each were cut off, and how many of each are unknown.
+    """Returns the tokens of V words, (V,) how many were cut off, and (V,) how many are unknown.
 
     A word's tokens are the same in any sentence of words that were split before (`is_pretokenized`
     normalises and splits each by itself), so each different word is encoded once.
@@ -281,8 +281,8 @@ def _tokens_of(
     prefix = " " if needs_space(tokenizer) else ""
     lengths: list[int] = []
     flat: list[Ints32] = [np.zeros(0, dtype=np.int32)]
-    for at in range(0, len(vocabulary), _WORDS_AT_ONCE):
-        chunk = [prefix + word for word in vocabulary[at : at + _WORDS_AT_ONCE]]
+    for begin in range(0, len(vocabulary), _WORDS_AT_ONCE):
+        chunk = [prefix + word for word in vocabulary[begin : begin + _WORDS_AT_ONCE]]
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids = [encoding.ids or [unknown] for encoding in encodings]
         lengths += map(len, ids)
@@ -301,7 +301,14 @@ def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
 
 
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
-    """Returns (N,) first word of what each row may read, and the word after the last one."""
+    """Returns (N,) first word of what each row may read, and (N,) the word after the last one.
+
+    That is the row itself, or all rows of its document.
+
+    Args:
+        starts: (N + 1,) first word of each row.
+        documents: (N,) document of each row; None if rows are read alone.
+    """
     if documents is None or len(documents) == 0:
         return starts[:-1], starts[1:]
     changes = [i == 0 or documents[i] != documents[i - 1] for i in range(len(documents))]
@@ -312,10 +319,10 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
 
 
 def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
-    """Returns (U, 5) what each window reads and answers for.
+    """Returns (U, 5) what each window reads and answers for, sorted by the words answered for.
 
-    It is the row, the first word read, the word after the last one, the first word answered for,
-    and the word after the last one.
+    The columns are the row, the first word read, the word after the last one read, the first word
+    answered for, and the word after the last one answered for.
 
     Args:
         ends: (W + 1,) tokens before each word.
@@ -323,25 +330,23 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
         bounds: (N,) first and last word that each row may read.
         room: tokens that fit into a window.
     """
-    a = starts[:-1]
-    b = starts[1:]
-    n_tokens = ends[b] - ends[a]
-    short = np.flatnonzero((n_tokens <= room) & (n_tokens > 0))
-    a = a[short]
-    b = b[short]
-    n_tokens = n_tokens[short]
-    there_left = ends[a] - ends[bounds[0][short]]
-    there_right = ends[bounds[1][short]] - ends[b]
-    free = room - n_tokens
+    n_tokens_of_rows = ends[starts[1:]] - ends[starts[:-1]]
+    # A sentence that fits has one window, which is filled up with context from its document.
+    short = np.flatnonzero((n_tokens_of_rows <= room) & (n_tokens_of_rows > 0))
+    begin = starts[short]
+    end = starts[short + 1]
+    tokens_before = ends[begin] - ends[bounds[0][short]]
+    tokens_behind = ends[bounds[1][short]] - ends[end]
+    free = room - n_tokens_of_rows[short]
     # Half of the free room on each side; what one side has no words for goes to the other.
-    take_left = np.minimum(there_left, np.maximum(free // 2, free - there_right))
-    left = np.searchsorted(ends, ends[a] - take_left, side="left")
-    take_right = np.minimum(there_right, free - (ends[a] - ends[left]))
-    right = np.searchsorted(ends, ends[b] + take_right, side="right") - 1
-    of_short = np.stack([short, left, right, a, b], axis=1)
+    room_before = np.minimum(tokens_before, np.maximum(free // 2, free - tokens_behind))
+    read_begin = np.searchsorted(ends, ends[begin] - room_before, side="left")
+    room_behind = np.minimum(tokens_behind, free - (ends[begin] - ends[read_begin]))
+    read_end = np.searchsorted(ends, ends[end] + room_behind, side="right") - 1
+    of_short = np.stack([short, read_begin, read_end, begin, end], axis=1)
     # Of a sentence longer than the model, windows that begin half a window apart; the last one
     # reaches back.
-    long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room)
+    long = np.flatnonzero(n_tokens_of_rows > room)
     rooms = np.full_like(long, room)
     windows = sliding_windows(
         starts[long],
@@ -351,7 +356,11 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
         tokens_before=ends,
         reach_back=True,
     )
-    first, after = windows.answered(ends)
-    of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)
-    spans = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
+    answered_begin, answered_end = windows.answered(ends)
+    of_long = np.stack(
+        [long[windows.rows], windows.first, windows.last, answered_begin, answered_end], axis=1
+    )
+    # A window whose words all have more context in its neighbours answers for none.
+    of_long = of_long[answered_begin < answered_end]
+    spans = np.concatenate([of_short, of_long]).astype(np.int64)
     return spans[np.argsort(spans[:, 3], kind="stable")]
