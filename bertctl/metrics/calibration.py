@@ -84,19 +84,22 @@ def reliability(
     table = []
     for number in range(bins):
         in_bin = index_N == number
+        lower_edge = number / bins
+        upper_edge = (number + 1) / bins
         n = int(in_bin.sum())
-        right = int(correct_N[in_bin].sum())
-        low, high = wilson_interval(right, n) if n else (None, None)
-        promised, accuracy = (float(confidence_N[in_bin].mean()), right / n) if n else (None, None)
-        above = number / bins
-        to = (number + 1) / bins
+        if not n:
+            table.append(ReliabilityBin(lower_edge, upper_edge, 0, None, None, None, None))
+            continue
+
+        n_correct = int(correct_N[in_bin].sum())
+        low, high = wilson_interval(n_correct, n)
         table.append(
             ReliabilityBin(
-                above,
-                to,
+                lower_edge,
+                upper_edge,
                 n,
-                confidence=promised,
-                accuracy=accuracy,
+                confidence=float(confidence_N[in_bin].mean()),
+                accuracy=n_correct / n,
                 low=low,
                 high=high,
             )
@@ -174,6 +177,7 @@ def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
     confidence_N = np.asarray(confidence, dtype=np.float64)
     rng = np.random.Generator(np.random.PCG64(0))
     if confidence_N.size > MANY:
+        # The sum of many outcomes in a bin is nearly normal, so one number per bin is drawn.
         spread_N = confidence_N * (1 - confidence_N)
         deviation_M = np.sqrt(
             np.bincount(_bin_numbers(confidence_N, BINS), weights=spread_N, minlength=BINS)
@@ -269,7 +273,12 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     coldest, hottest = TEMPERATURES
 
     def loss(inverse: float) -> float:
-        return negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label)
+        return negative_log_likelihood(
+            logits_NC,
+            gold,
+            1 / inverse,
+            multi_label=multi_label,
+        )
 
     ends = 1 / hottest, 1 / coldest
     optimum = minimize_scalar(
@@ -282,14 +291,10 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     # Of answers that are all right the loss is 0 long before the coldest end: the search stops
     # anywhere in there.
     if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= optimum.fun:
-        if temperature < 1:
-            which = "right"
-        else:
-            which = "wrong"
+        answers_are = "right" if temperature < 1 else "wrong"
         raise DataError(
             f"the {len(logits_NC)} examples set no temperature: the answers that they are about "
-            "are (nearly) all "
-            f"{which}, so the fit runs to {temperature:.3g}",
+            f"are (nearly) all {answers_are}, so the fit runs to {temperature:.3g}",
             remedy="Calibrate on more examples, among them some that the model gets right and some "
             "that it gets wrong.",
         )
@@ -329,10 +334,15 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
 
 
 def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
-    """Returns the threshold with the highest F1 drawn towards 0.5.
+    """Returns the threshold with the highest F1, moved towards 0.5.
 
-    The share n / (n + 50) of its way from there is kept, all of it where that would cost more than
-    one standard error of F1 on the n examples.
+    The best threshold on few examples is partly luck. With n examples the share n / (n + 50) of its
+    distance from 0.5 is kept. It is not moved if that would cost more than one standard error of
+    F1.
+
+    Args:
+        probability: (n,) probabilities of yes.
+        gold: (n,) whether yes is right.
     """
     probability_N, gold_N = _checked(probability, gold)
     best = best_f1_threshold(probability_N, gold_N)
@@ -416,9 +426,9 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     hits_N = np.cumsum(gold_N[order])
     # One cut for each different probability, after the last example that has it: equals are not
     # parted.
-    last = np.append(np.flatnonzero(np.diff(sorted_N)), sorted_N.size - 1)
+    cuts = np.append(np.flatnonzero(np.diff(sorted_N)), sorted_N.size - 1)
     choices = []
-    for position in last:
+    for position in cuts:
         accepted = int(position) + 1
         hits = int(hits_N[position])
         above = float(sorted_N[position])
@@ -440,6 +450,11 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
 
 
 def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Ints]:
+    """Returns (N,) probabilities and (N,) whether the answers are right, as arrays.
+
+    Raises:
+        ValueError: Lengths that differ, or something that is no probability.
+    """
     confidence_N = np.asarray(confidence, dtype=np.float64)
     correct_N = np.asarray(correct, dtype=np.int64)
     if confidence_N.shape != correct_N.shape or confidence_N.ndim != 1:

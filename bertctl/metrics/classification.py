@@ -30,7 +30,7 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
         gold: (N,) label numbers, 0 to C - 1; N at least 1.
         predicted: (N,) the same for the answers.
         n_labels: C.
-        of: label whose F1 is taken, or an average over the labels that occur in gold or answers.
+        of: Label whose F1 is taken, or an average over the labels that occur in gold or answers.
     """
     proportion = None
     if isinstance(of, int):
@@ -76,7 +76,19 @@ def _of_cells(
     proportion: Proportion | None = None,
     lowest: float = 0.0,
 ) -> Contributions:
-    """Returns a metric that knows of an example only its cell of the confusion table."""
+    """Returns a metric that knows of an example only its cell of the confusion table.
+
+    An example's row is the number of its cell, gold * C + predicted.
+
+    Args:
+        gold: (N,) label numbers.
+        predicted: (N,) label numbers of the answers.
+        n_labels: C.
+        of_margins: The metric as a function of (R, C) right answers, gold labels and answers of
+            each label, for R resamples.
+        proportion: Hits and trials behind the metric; None where it is no function of a share.
+        lowest: Least value of the metric.
+    """
     n_cells = n_labels * n_labels
 
     def make(rows_M1: Floats) -> Statistic:
@@ -144,10 +156,10 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     def make(rows_MS: Floats) -> Statistic:
         # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits
         # with any threads.
-        there_MC = rows_MS[:, :C]
-        said_MC = rows_MS[:, C:]
-        hits_MC = 2 * there_MC * said_MC
-        uses_MC = there_MC + said_MC
+        gold_MC = rows_MS[:, :C]
+        answered_MC = rows_MS[:, C:]
+        hits_MC = 2 * gold_MC * answered_MC
+        uses_MC = gold_MC + answered_MC
 
         def statistic(counts: Floats) -> Floats:
             uses_RC = counts @ uses_MC
@@ -157,7 +169,7 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
                 average,
                 hits_RC=counts @ hits_MC,
                 uses_RC=uses_RC,
-                gold_RC=counts @ there_MC,
+                gold_RC=counts @ gold_MC,
                 is_counted_RC=is_counted_RC,
             )
 
@@ -171,18 +183,16 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
             f1_of_overlap,
         )
 
-    identity = np.eye(C)
-    none = np.zeros((C, C))
-    # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
-    unseen = np.vstack(
-        [np.hstack([identity, none]), np.hstack([none, identity]), np.hstack([identity, identity])]
-    )
-    possible = np.vstack(
-        [
-            np.hstack([identity, identity, identity, none]),
-            np.hstack([identity, none, identity, identity]),
-        ]
-    )
+    # Kinds that could occur and perhaps did not: one label missed, one invented, one found. A kind
+    # is a row of 0 and 1 for each gold label, then for each answered label.
+    one_label = np.eye(C)
+    no_label = np.zeros((C, C))
+    missed = np.hstack([one_label, no_label])
+    invented = np.hstack([no_label, one_label])
+    hit = np.hstack([one_label, one_label])
+    unseen = np.vstack([missed, invented, hit])
+    # Two models could differ in a label that one finds and the other misses.
+    possible = np.vstack([np.hstack([hit, missed]), np.hstack([missed, hit])])
     rows = np.hstack([gold, predicted]).astype(np.float64)
     return Contributions(
         rows,
@@ -194,23 +204,25 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     )
 
 
-def _f1(of: int | Average) -> OfMargins:
-    """Returns F1 of a label, or an average, as a function of margins."""
+def _f1(target: int | Average) -> OfMargins:
+    """Returns F1 of a label, or an average over labels, as a function of margins."""
 
     def f1(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
+        """Returns (R,) F1 by the right answers, gold labels and answers of C labels."""
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it
         # is the answer.
         hits_RC = 2 * hits_RC
         uses_RC = gold_RC + answers_RC
-        if isinstance(of, str):
+        if isinstance(target, str):
             return _averaged(
-                of,
+                target,
                 hits_RC=hits_RC,
                 uses_RC=uses_RC,
                 gold_RC=gold_RC,
                 is_counted_RC=uses_RC > 0,
             )
-        return ratio(hits_RC[:, of], uses_RC[:, of], undefined=math.nan)
+        label = target
+        return ratio(hits_RC[:, label], uses_RC[:, label], undefined=math.nan)
 
     return f1
 
@@ -218,7 +230,18 @@ def _f1(of: int | Average) -> OfMargins:
 def _averaged(
     average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, is_counted_RC: Bools
 ) -> Floats:
-    """Returns an average of F1; in the macro one each label that is counted weighs the same."""
+    """Returns (R,) averages of F1 over C labels, for R resamples.
+
+    "micro" adds up all labels first, "weighted" weighs labels by their gold counts, and in "macro"
+    each label that is counted weighs the same.
+
+    Args:
+        average: Which one.
+        hits_RC: Twice the right answers.
+        uses_RC: Gold labels plus answers, the denominator of F1.
+        gold_RC: Gold labels.
+        is_counted_RC: Labels that the macro average is over.
+    """
     if average == "micro":
         return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
     if average == "weighted":

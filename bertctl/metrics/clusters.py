@@ -72,7 +72,10 @@ def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
 
 
 def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | None) -> float:
-    """Returns the same for a share of trials, of which an example has several, or none.
+    """Returns how many times as much a share of trials varies as with independent trials.
+
+    It is above 1 if trials of an example, or of a cluster of examples, succeed or fail together. An
+    example has several trials, or none: entities of a sentence, say.
 
     Args:
         hits_N: trials of each example that succeeded.
@@ -140,28 +143,33 @@ def cluster_units(
 
     N = clusters_N.size
     G = int(clusters_N.max()) + 1
-    kinds, _, place = counted_kinds(np.vstack([*models, unseen]))
-    owner = np.concatenate([clusters_N + G * number for number in range(len(models))])
+    kinds, _, kind_of_row = counted_kinds(np.vstack([*models, unseen]))
+    unit_of_row = np.concatenate([clusters_N + G * number for number in range(len(models))])
     units = G * len(models) + np.arange(len(unseen))
-    sizes = np.concatenate([np.ones(owner.size), np.full(units.size, N / G)])
-    shape = (G * len(models) + units.size, len(kinds))
-    content = sparse.csr_array((sizes, (np.concatenate([owner, units]), place)), shape=shape)
+    # How many examples of each kind a unit has: a row per unit, a column per kind.
+    n_units = G * len(models) + units.size
+    sizes = np.concatenate([np.ones(unit_of_row.size), np.full(units.size, N / G)])
+    cells = (np.concatenate([unit_of_row, units]), kind_of_row)
+    content = sparse.csr_array((sizes, cells), shape=(n_units, len(kinds)))
 
     def of_units(units_K1: Floats) -> Statistic:
+        """Returns the metric as a function of how often each of K units counts."""
         content_of_units = content[units_K1[:, 0].astype(np.int64)]
         of_kinds = make(kinds)
 
         def statistic(counts_RK: Floats) -> Floats:
+            # Counts of units become counts of kinds, a chunk of resamples at a time to save memory.
             ends = np.cumsum([*chunk_sizes(len(counts_RK), len(kinds))])
-            parts = np.split(counts_RK, ends[:-1])
+            chunks = np.split(counts_RK, ends[:-1])
             return np.concatenate(
-                [of_kinds(np.asarray((content_of_units.T @ part.T).T)) for part in parts]
+                [of_kinds(np.asarray((content_of_units.T @ chunk_RK.T).T)) for chunk_RK in chunks]
             )
 
         return statistic
 
     numbers = [np.arange(G)[:, None] for _ in models]
     if len(models) > 1:
+        # The second model's units are its own only where it answers a cluster otherwise.
         differs = np.bincount(clusters_N, (models[0] != models[1]).any(axis=1)) > 0
         numbers[1] = numbers[1] + G * differs[:, None]
     return (

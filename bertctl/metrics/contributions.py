@@ -191,14 +191,14 @@ class Contributions:
     @property
     def _linear(self) -> Floats:
         """(N,) values whose mean is the metric."""
-        first: Floats = self.rows[:, 0]
+        values: Floats = self.rows[:, 0]
         if self.family != "ratio":
-            return first
+            return values
         # A ratio of sums behaves like the mean of its linear part (the delta method), whose mean is
         # the ratio itself.
         weights = self.rows[:, 1]
-        value = float(first.sum() / weights.sum())
-        linear: Floats = value + (first - value * weights) / weights.mean()
+        ratio_of_sums = float(values.sum() / weights.sum())
+        linear: Floats = ratio_of_sums + (values - ratio_of_sums * weights) / weights.mean()
         return linear
 
     @cached_property
@@ -220,9 +220,10 @@ class Contributions:
             thorough: up to 10,000 resamples instead, where they take no time.
         """
         if thorough:
-            width = max(
-                len(self.rows), 1 if self.family in ("mean", "ratio") else len(self._counted[0])
-            )
+            # Numbers that one resample costs.
+            width = len(self.rows)
+            if self.family not in ("mean", "ratio"):
+                width = max(width, len(self._counted[0]))
             # Ranks and sums of pairs take ten times as long.
             width *= 10 if self.kinds == "single" else 1
             resamples = max(resamples, min(statistics.DRAWS, statistics.CHEAP // width))
@@ -233,19 +234,23 @@ class Contributions:
         else:
             low = None
             high = None
-        n = len(self.rows)
-        clusters = number_of(self.clusters)
         return MetricValue(
             self.value,
             low,
             high,
-            n,
-            self.higher_is_better,
-            clusters,
-            self.is_defined,
+            n=len(self.rows),
+            higher_is_better=self.higher_is_better,
+            clusters=number_of(self.clusters),
+            is_defined=self.is_defined,
         )
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
+        """Returns the 95 % interval by the method that suits the metric's family.
+
+        A share has a score interval, a mean a studentised bootstrap, and any other statistic a
+        posterior or bootstrap interval. It is None, None where examples are too few or the metric
+        is not defined.
+        """
         units = number_of(self.clusters) or len(self.rows)
         # One sentence doesn't show how sentences differ.
         if self.family == "statistic" and units < 2:
@@ -321,6 +326,7 @@ class Contributions:
         """
         n = len(self.rows)
         clusters = self.clusters
+        # The jackknife computes the metric once for each unit, so there may not be too many.
         if clusters is None and n > statistics.MAX_KINDS:
             clusters = np.arange(n) % (statistics.MAX_KINDS // 4)
         if self.family != "statistic":
@@ -332,7 +338,10 @@ class Contributions:
         return statistics.influence(statistic, ones)[ones > 0]
 
     def difference(self, other: "Contributions") -> Difference:
-        """Returns this model's metric minus the other's, on the same examples in the same order."""
+        """Returns this model's metric minus the other's, on the same examples in the same order.
+
+        The test suits the family: McNemar's for shares, and exchanges of answers for the rest.
+        """
         a = self.rows
         b = other.rows
         clusters = self.clusters
@@ -354,9 +363,9 @@ class Contributions:
         return abs(self.value - value) <= _CLOSE * max(1.0, abs(value))
 
 
-def share(right: Sequence[bool] | Bools) -> Contributions:
-    """Returns the share of examples that are right: N at least 1."""
-    rows = np.array(right, dtype=np.float64)[:, None]
+def share(is_right: Sequence[bool] | Bools) -> Contributions:
+    """Returns the share of (N,) examples that are right, such as accuracy; N is at least 1."""
+    rows = np.array(is_right, dtype=np.float64)[:, None]
     unseen = np.empty((0, 1))
     possible = np.array([[1.0, 0.0], [0.0, 1.0]])
     proportion = Proportion(rows[:, 0], np.ones(len(rows)))
@@ -382,7 +391,7 @@ def mean(values: Floats) -> Contributions:
 
 
 def fraction(values: Floats) -> Contributions:
-    """Returns the mean of (N,) values from 0 to 1, of which many may be equal."""
+    """Returns the mean of (N,) values from 0 to 1, of which many may be equal, such as F1."""
     # Answers that are wholly wrong or right could occur even where none did: the interval has to
     # know of them.
     unseen = np.array([[0.0], [1.0]])

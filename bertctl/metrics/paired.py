@@ -145,8 +145,9 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
     value = (only_a - only_b) / n
 
     def end(outside: float, target: float) -> float:
+        """Returns where the score reaches the target, between the value and `outside`."""
         inner = value
-        for _ in range(60):
+        for _ in range(60):  # halvings: more than a double has digits
             middle = (inner + outside) / 2
             if abs(_tango_score(only_a, only_b, n, middle)) < target:
                 inner = middle
@@ -167,9 +168,9 @@ def bootstrap_difference(
     method: statistics.Method = "bca",
     clusters: Ints | None = None,
 ) -> Difference:
-    """Returns the difference of any metric of the same examples.
+    """Returns the difference of any metric between two models on the same examples.
 
-    It comes from the paired bootstrap and the exchange test.
+    The interval is that of the paired bootstrap, and p that of the exchange test.
 
     Args:
         rows_a: (N, S) what the metric needs to know of each example and a's answer.
@@ -195,6 +196,7 @@ def bootstrap_difference(
         effect = design_effect(statistics.influence(difference, counts)[place], clusters)
         interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
+        # From here on clusters stand in the place of examples: a row is the number of a unit.
         (rows_a, rows_b), units, make = cluster_units(
             clusters, (rows_a, rows_b), possible.reshape(-1, S), make
         )
@@ -212,26 +214,29 @@ def bootstrap_difference(
     )
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
     occurs = counts > 0
-    halves = kinds[occurs & differs]
+    discordant = kinds[occurs & differs]
     p = 1.0
-    if len(halves):
-        same = kinds[occurs & ~differs, :S]
-        pooled = make(np.vstack([same, halves[:, :S], halves[:, S:]]))
+    if len(discordant):
+        answered_alike = kinds[occurs & ~differs, :S]
+        pooled = make(np.vstack([answered_alike, discordant[:, :S], discordant[:, S:]]))
         p = _exchange_p(
-            pooled, counts[occurs & ~differs], counts[occurs & differs], resamples=resamples
+            pooled,
+            counts[occurs & ~differs],
+            counts[occurs & differs],
+            resamples=resamples,
         )
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
     if method == "posterior":
-        how = "posterior, "
+        interval_method = "posterior, "
     else:
-        how = "paired bootstrap, "
+        interval_method = "paired bootstrap, "
     return Difference(
-        value,
-        low,
-        high,
-        p,
-        n,
-        method=how + _exchange(clusters),
+        value=value,
+        low=low,
+        high=high,
+        p=p,
+        n=n,
+        method=interval_method + _exchange(clusters),
         changed=changed,
         clusters=number_of(clusters),
     )
@@ -267,7 +272,7 @@ def mean_difference(
 ) -> Difference:
     """Returns the difference of two means over the same examples.
 
-    It comes from the studentised bootstrap and the exchange test.
+    The interval is that of the studentised bootstrap, and p that of the exchange test.
 
     Args:
         values_a: (N,) finite; N at least 2.
@@ -291,27 +296,25 @@ def mean_difference(
     if not gaps.any():
         p = 1.0
     elif G >= statistics.LARGE:
-        p = math.erfc(abs(value) / (float(gaps.std(ddof=1)) / math.sqrt(G)) / math.sqrt(2))
+        standard_error = float(gaps.std(ddof=1)) / math.sqrt(G)
+        p = math.erfc(abs(value) / standard_error / math.sqrt(2))
     else:
+        # Exchanging the two answers to an example turns the sign of its gap.
         rng = np.random.Generator(np.random.PCG64(seed))
-        reached = 0
+        n_reached = 0
         for rows in statistics.chunk_sizes(resamples, G):
             signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
-            reached += int(
-                (
-                    np.abs(np.einsum("rn,n->r", signs, gaps)) / G >= abs(value) - statistics.SAME
-                ).sum()
-            )
-        p = (1 + reached) / (1 + resamples)
+            exchanged = np.abs(np.einsum("rn,n->r", signs, gaps)) / G
+            n_reached += int((exchanged >= abs(value) - statistics.SAME).sum())
+        p = (1 + n_reached) / (1 + resamples)
     low, high = _hold_zero(interval, p)
-    how = "paired bootstrap, " + _exchange(clusters)
     return Difference(
-        value,
-        low,
-        high,
-        p,
-        n,
-        method=how,
+        value=value,
+        low=low,
+        high=high,
+        p=p,
+        n=n,
+        method="paired bootstrap, " + _exchange(clusters),
         changed=changed,
         clusters=number_of(clusters),
     )
@@ -361,15 +364,15 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
 def simultaneous(
     value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
 ) -> tuple[float | None, float | None]:
-    """Returns an interval whose bad end holds for the best of k.
+    """Returns the interval of the best of k models, its bad end moved out (Bonferroni).
 
-    Each has an interval like this (Bonferroni).
+    The best of several is partly lucky, so its value is too good rather than too bad.
 
     Args:
-        value: of the best.
-        ends: of its 95 % interval; None where there is none.
-        k: how many were compared on the same examples.
-        at_least: whether the low end is the bad one.
+        value: The metric of the best.
+        ends: Low and high end of its 95 % interval; None where there is none.
+        k: How many models were compared on the same examples.
+        at_least: Whether the low end is the bad one: higher values are better.
     """
     low, high = ends
     if low is None or high is None or k <= 1:
@@ -438,6 +441,7 @@ def _affordable(resamples: int, n: int) -> int:
 
 
 def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
+    """Returns the interval of a difference, with 0 inside if p says that it is not significant."""
     low, high = interval
     if p > 1 - statistics.CONFIDENCE:
         return (min(low, 0.0), max(high, 0.0))
@@ -447,7 +451,14 @@ def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
 def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
     """Returns how many standard errors the observed difference lies from `shift`.
 
-    The other share is at its likeliest.
+    The standard error depends on how many examples only one model answers rightly; that number is
+    taken at its likeliest for a difference of `shift`.
+
+    Args:
+        only_a: Examples that only a answers rightly.
+        only_b: Examples that only b answers rightly.
+        n: All examples.
+        shift: A difference of the two shares, from -1 to 1.
     """
     # The likeliest share q of examples that only b answers, given that only a's is q + shift: a
     # quadratic equation.
@@ -478,6 +489,7 @@ def _exchange_p(
     from scipy.special import gammaln
 
     def distance(exchanged_RJ: Floats) -> Floats:
+        """Returns (R,) how far the models are apart with so many answers of each kind exchanged."""
         same_RK = np.broadcast_to(same_K.astype(np.float64), (len(exchanged_RJ), same_K.size))
         kept_RJ = changed_J - exchanged_RJ
         of_a = np.nan_to_num(statistic(np.hstack([same_RK, kept_RJ, exchanged_RJ])))
@@ -488,17 +500,16 @@ def _exchange_p(
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
         # Logarithms of binomial coefficients: how many ways there are to exchange so many.
-        ways = gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
-        chance = np.exp((ways - changed_J * math.log(2)).sum(axis=1))
-        return min(
-            1.0,
-            float(
-                chance[distance(exchanges.astype(np.float64)) >= observed - statistics.SAME].sum()
-            ),
+        log_ways = (
+            gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
         )
+        chance = np.exp((log_ways - changed_J * math.log(2)).sum(axis=1))
+        is_as_far = distance(exchanges.astype(np.float64)) >= observed - statistics.SAME
+        return min(1.0, float(chance[is_as_far].sum()))
+
     rng = np.random.Generator(np.random.PCG64(_SEED))
-    reached = 0
+    n_reached = 0
     for rows in statistics.chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
-        reached += int((distance(drawn) >= observed - statistics.SAME).sum())
-    return (1 + reached) / (1 + resamples)
+        n_reached += int((distance(drawn) >= observed - statistics.SAME).sum())
+    return (1 + n_reached) / (1 + resamples)

@@ -18,12 +18,10 @@ Name = Literal["roc_auc", "average_precision"]
 
 
 def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | None:
-    """Returns the mean over labels, each against the rest.
+    """Returns the mean of a ranking metric over labels, each against the rest.
 
-    The labels are those that some examples have and others have not.
-
-    Without such a label there is nothing to tell apart: None, but for the average precision of
-    those that all have.
+    The labels are those that some examples have and others have not. Without such a label there is
+    nothing to rank, and it is None; only average precision is then that of labels that all have.
 
     Args:
         name: of the metric.
@@ -47,11 +45,12 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
         labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
         return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 
-    identity = np.eye(C)
-    none = np.zeros((C, C))
-    hit = np.hstack([identity, identity])
-    missed = np.hstack([identity, 1 - identity])
-    invented = np.hstack([none, identity])
+    # Kinds of examples that could occur: a label ranked first, one ranked last, a wrong one first.
+    one_label = np.eye(C)
+    no_label = np.zeros((C, C))
+    hit = np.hstack([one_label, one_label])
+    missed = np.hstack([one_label, 1 - one_label])
+    invented = np.hstack([no_label, one_label])
     possible = np.vstack([np.hstack([hit, missed]), np.hstack([missed, hit])])
     rows = np.hstack([gold, probabilities]).astype(np.float64)
     unseen = np.vstack([missed, invented])
@@ -66,28 +65,37 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
 
 
 def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
+    """Returns a ranking metric of one label as a function of how often each example counts.
+
+    Args:
+        name: `average_precision` or `roc_auc`.
+        gold_M: 1 for examples that have the label, 0 for others.
+        probability_M: Of the label; examples with equal ones form one of G groups.
+    """
     order = np.argsort(-probability_M, kind="stable")
     falls = np.diff(probability_M[order], prepend=np.inf) != 0
     starts = np.flatnonzero(falls)
     gold_M = gold_M[order]
 
     def statistic(counts: Floats) -> Floats:
+        """Returns the (R,) metric of (R, M) counts."""
         drawn = counts.take(order, axis=1)
         hits_RG = np.add.reduceat(drawn * gold_M, starts, axis=1)
         all_RG = np.add.reduceat(drawn, starts, axis=1)
         above_RG = hits_RG.cumsum(axis=1)
-        wanted_R = above_RG[:, -1]
+        n_hits_R = above_RG[:, -1]
         if name == "average_precision":
             return ratio(
                 (hits_RG * ratio(above_RG, all_RG.cumsum(axis=1))).sum(axis=1),
-                wanted_R,
+                n_hits_R,
                 undefined=math.nan,
             )
-        # Each of them is below the hits of higher groups, and below half of those of its own.
-        others_RG = all_RG - hits_RG
-        pairs_R = wanted_R * others_RG.sum(axis=1)
+        # The share of pairs of a hit and a miss in which the hit ranks higher. A miss is below the
+        # hits of higher groups, and below half of those of its own.
+        misses_RG = all_RG - hits_RG
+        pairs_R = n_hits_R * misses_RG.sum(axis=1)
         return ratio(
-            (others_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan
+            (misses_RG * (above_RG - hits_RG / 2)).sum(axis=1), pairs_R, undefined=math.nan
         )
 
     return statistic

@@ -103,16 +103,17 @@ def best_of_pairs(gold: Bools, similarities: Floats) -> dict[str, float]:
         similarities: (N,) of the pairs.
     """
     order = np.argsort(-similarities, kind="stable")
-    falls = np.append(np.diff(similarities[order]) != 0, True)
-    true_positives = np.cumsum(gold[order])[falls]
-    accepted = np.flatnonzero(falls) + 1
+    # A threshold can be behind the last pair of each different similarity.
+    is_cut = np.append(np.diff(similarities[order]) != 0, True)
+    true_positives = np.cumsum(gold[order])[is_cut]
+    accepted = np.flatnonzero(is_cut) + 1
     n_positive = int(gold.sum())
     n_negative = len(gold) - n_positive
 
     f1 = 2 * true_positives / (accepted + n_positive)
-    right = true_positives + n_negative - (accepted - true_positives)
+    n_right = true_positives + n_negative - (accepted - true_positives)
     none_accepted = n_negative / len(gold)
     return {
         "best_f1": float(f1.max()),
-        "best_accuracy": max(none_accepted, float(right.max()) / len(gold)),
+        "best_accuracy": max(none_accepted, float(n_right.max()) / len(gold)),
     }

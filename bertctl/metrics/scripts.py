@@ -23,9 +23,8 @@ Column = Sequence[Any] | Array
 def find_script(script: str) -> Path:
     """Returns the .py file that a path names.
 
-    It is the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
-
-    Nothing is imported, so a recipe can be checked with it.
+    It is the file itself, or FOLDER/FOLDER.py as the library `evaluate` has it. Nothing is
+    imported, so a recipe can be checked with it.
 
     Raises:
         UsageError: a bare name, which would be a download; or a folder or file that is no metric
@@ -55,8 +54,7 @@ def find_script(script: str) -> Path:
         f"'{script}' is not a metric script on this disk, and one from the hub is downloaded code, "
         "which is not run",
         remedy="Built-in metrics are always computed where they apply. For another, save its "
-        "script and name the file: "
-        "./my_metric.py",
+        "script and name the file: ./my_metric.py",
     )
 
 
@@ -100,6 +98,11 @@ def script_metrics(
 
 
 def _run(script: Path, predictions: Column, references: Column) -> dict[str, float]:
+    """Returns the numbers that a script of the library `evaluate` computes, by their names.
+
+    Raises:
+        UsageError: The script fails, or gives no finite number.
+    """
     # Importing `evaluate` and a stranger's script may warn about anything; none of it is about this
     # run.
     with warnings.catch_warnings():
@@ -123,6 +126,11 @@ def _run(script: Path, predictions: Column, references: Column) -> dict[str, flo
 
 
 def _numbers(script: Path, result: Any) -> dict[str, float]:
+    """Returns the numbers of a script's result: `{"a": 0.5, "b": [1, 2]} -> {"a": 0.5}`.
+
+    Raises:
+        UsageError: The result has no numbers by name, or one that is not finite.
+    """
     items = result.items() if isinstance(result, Mapping) else ()
     numbers = {str(key): float(value) for key, value in items if isinstance(value, Real)}
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]

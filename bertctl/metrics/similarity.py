@@ -95,16 +95,17 @@ def similarity_matrix(measure: str, queries: Floats32, candidates: Floats32) -> 
         queries: (Q, D) vectors.
         candidates: (C, D) vectors.
     """
-    first = queries.astype(np.float64)
-    second = candidates.astype(np.float64)
+    query_vectors = queries.astype(np.float64)
+    candidate_vectors = candidates.astype(np.float64)
     if measure in _CDIST_NAMES:
         from scipy.spatial.distance import cdist
 
-        return np.asarray(-cdist(first, second, metric=_CDIST_NAMES[measure]))
+        # A distance with a minus sign is a similarity: larger is nearer.
+        return np.asarray(-cdist(query_vectors, candidate_vectors, metric=_CDIST_NAMES[measure]))
     if measure == COSINE:
-        first = unit_vectors(first)
-        second = unit_vectors(second)
-    return np.asarray(first @ second.T)
+        query_vectors = unit_vectors(query_vectors)
+        candidate_vectors = unit_vectors(candidate_vectors)
+    return np.asarray(query_vectors @ candidate_vectors.T)
 
 
 def similarity_rows(measure: str, queries: Floats32, candidates: Floats32) -> Iterator[Floats]:
@@ -117,9 +118,10 @@ def similarity_rows(measure: str, queries: Floats32, candidates: Floats32) -> It
 
 
 def exact_similarities(measure: str, first: Floats32, second: Floats32) -> Floats:
-    """Returns the (N,) similarities of rows in 64 bits.
+    """Returns (N,) similarities of each first vector with the second one of its row, in 64 bits.
 
-    They are the same for equal rows wherever they stand.
+    Equal pairs of vectors have equal similarities to the last digit, which a matrix product does
+    not promise.
 
     Args:
         measure: One of `MEASURES`; for cosines the vectors have length 1.

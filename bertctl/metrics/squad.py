@@ -77,13 +77,12 @@ def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
 def _words(text: str) -> list[str]:
     """Returns what F1 counts where characters are words.
 
-    It is each character of a script without spaces, and other words whole.
-
-    A mark belongs to the character before it.
+    It is each character of a script without spaces, and other words whole: 東京 BERT has the words
+    東, 京 and BERT. A mark belongs to the character before it.
     """
     words: list[str] = []
     for word in text.split():
-        is_open = False  # whether the next letter goes on with the last word
+        is_open = False  # whether the next letter continues the last word
         for place, character in enumerate(word):
             is_mark = place > 0 and unicodedata.category(character).startswith("M")
             is_alone = _is_without_spaces(character)
@@ -123,9 +122,7 @@ def answer_exact(
 def answer_f1(
     prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False
 ) -> float:
-    """Returns the harmonic mean of precision and recall of the answer's words.
-
-    It is against the gold answer that fits best.
+    """Returns the F1 of the answer's words, against the gold answer that fits best.
 
     Args:
         prediction: the answer; empty for "no answer".
@@ -147,7 +144,13 @@ def answer_f1(
 def raw_scores(
     predictions: Sequence[str], gold: Sequence[Sequence[str]], *, version: Version
 ) -> tuple[Floats, Floats]:
-    """Returns (N,) exact matches and (N,) F1 of each question."""
+    """Returns (N,) exact matches and (N,) F1 of each question.
+
+    Args:
+        predictions: N answers; empty for "no answer".
+        gold: N lists of gold answers; empty for an unanswerable question.
+        version: Of the SQuAD scorer.
+    """
     by_characters = counts_characters(gold)
     scored = [
         _both(prediction, tuple(texts), version, by_characters)
@@ -161,6 +164,7 @@ def raw_scores(
 def _both(
     prediction: str, gold: tuple[str, ...], version: Version, by_characters: bool
 ) -> tuple[float, float]:
+    """Returns exact match and F1 of an answer; see `answer_f1` for the arguments."""
     return (
         answer_exact(
             prediction,
@@ -182,7 +186,7 @@ def best_threshold(
 ) -> tuple[float, float]:
     """Returns the highest mean score that a threshold on the null odds can give.
 
-    Above it there is "no answer".
+    A question whose odds are above the threshold gets "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered
     one by one in the order of their odds, questions of equal odds in the order given; the first of
@@ -259,6 +263,11 @@ def _references(gold: Sequence[str], version: Version) -> list[str]:
 
 
 def _overlap(words: Sequence[str], reference: Sequence[str], version: Version) -> float:
+    """Returns the F1 of an answer's words against those of one gold answer.
+
+    Where one of the two is empty, the scorer of version 2 gives 1 if both are, and version 1 gives
+    0.
+    """
     if not words or not reference:
         return float(version == 2 and words == reference)
     common = (Counter(words) & Counter(reference)).total()

@@ -151,7 +151,11 @@ class Scale:
         return self.lowest < value < self.highest
 
     def coordinate(self, value: float) -> float:
-        """Returns the coordinate of a value inside."""
+        """Returns the coordinate of a value inside: its logit on a scale with two ends.
+
+        With one end it is the logarithm of the distance from it, and without ends the value itself.
+        An interval that is stretched on the coordinate never leaves the scale.
+        """
         if not self._has_lowest and not self._has_highest:
             return value
         coordinate = 0.0
@@ -377,8 +381,8 @@ def jackknife_interval(
             scale,
         )
 
-    sure = quantile_of_normal(confidence) * student_stretch(degrees_of_freedom(n), confidence)
-    half = sure * math.sqrt(variance) * scale.slope(value)
+    n_errors = quantile_of_normal(confidence) * student_stretch(degrees_of_freedom(n), confidence)
+    half = n_errors * math.sqrt(variance) * scale.slope(value)
     middle = scale.coordinate(value)
     return scale.value(middle - half), scale.value(middle + half)
 
@@ -546,9 +550,13 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
 
 
 def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Ints, Ints]:
-    """Returns (M, S) different rows in lexicographic order, unseen ones too.
+    """Returns (M, S) different rows, (M,) how often each occurs, and (N,) which each row is.
 
-    It also returns (M,) how often each occurs, and (N,) which each row is.
+    The different rows are in lexicographic order. Unseen ones are among them, with a count of 0.
+
+    Args:
+        rows: (N, S) numbers of examples.
+        unseen: (P, S) kinds of rows that could occur.
     """
     if unseen is None:
         everything = rows
@@ -668,9 +676,15 @@ def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
 
 
 def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: float) -> Floats:
-    """Returns the two quantiles of the resampled values that BCa reads.
+    """Returns the two quantiles that BCa reads instead of 0.025 and 0.975.
 
-    It reads them instead of 2.5 and 97.5 %.
+    They are moved by the bias of the resampled values, and by the skewness of the metric.
+
+    Args:
+        drawn_R: Values of the metric in R resamples.
+        value: The metric of the sample.
+        acceleration: A sixth of the skewness of the examples' influence.
+        confidence: Share of intervals that are to cover the truth.
     """
     normal = NormalDist()
     R = drawn_R.size
@@ -689,7 +703,7 @@ def _unseen_interval(
 ) -> tuple[float, float]:
     """Returns how far the statistic would move if an unseen kind of example were there.
 
-    That kind has the largest share that n leave possible.
+    Such a kind gets the largest share that it can have if n examples do not show it (Wilson's).
 
     A value at one end of its scale (ranks without an exchange) is no surer than a share of n right
     ones of n.
@@ -713,7 +727,14 @@ def _unseen_interval(
 
 
 def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Ints, change: float) -> Floats:
-    """Returns the statistic for each of these kinds, with the count of that kind alone changed."""
+    """Returns the statistic for each of these kinds, with the count of that kind alone changed.
+
+    Args:
+        statistic: Function of (R, M) counts.
+        counts_M: How often each kind occurs.
+        kinds: (K,) numbers of the kinds.
+        change: Added to the count.
+    """
     values: list[Floats] = []
     for rows in chunk_sizes(kinds.size, counts_M.size):
         changed = np.repeat(counts_M[None, :], rows, axis=0)

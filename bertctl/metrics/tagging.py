@@ -68,7 +68,9 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """Returns the entities of one sentence, in their order.
+    """Returns the entities of one sentence, in their order, as conlleval reads them.
+
+    `B-PER I-PER O B-LOC` gives ("PER", 0, 2) and ("LOC", 3, 4): type, first word, end.
 
     Args:
         tags: one per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
@@ -76,7 +78,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     spans: list[Entity] = []
     before = "O"
     type_before = ""
-    start = -1
+    start = -1  # first word of the entity that is open; -1 for none
     for i, tag in enumerate([*tags, "O"]):
         prefix, kind = split_tag(tag)
         prefix = _SAME_PREFIX.get(prefix, prefix)
@@ -85,13 +87,12 @@ def entities(tags: Sequence[str]) -> list[Entity]:
                 step = before + prefix
             else:
                 step = ""
-            changed = kind != type_before
-            if start >= 0 and (
-                step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)
-            ):
+            type_changes = kind != type_before
+            ends = step in _ENDS or (type_changes and before not in _OUTSIDE) or i == len(tags)
+            if start >= 0 and ends:
                 spans.append((type_before, start, i))
                 start = -1
-            if step in _BEGINS or (changed and prefix not in _OUTSIDE):
+            if step in _BEGINS or (type_changes and prefix not in _OUTSIDE):
                 if start >= 0:  # only after prefixes that no scheme has
                     spans.append((type_before, start, i))
                 start = i
@@ -133,21 +134,20 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
 def entity_score(name: str, counts: Counts | Array) -> Contributions:
     """Returns precision, recall or F1 of entities, as in conlleval.
 
-    Intervals come from sentences drawn again, since the words of one hang together.
+    Intervals come from sentences drawn again, since the words of one depend on each other.
 
     Args:
         name: one of `ENTITY_METRICS`.
         counts: of each sentence, at least one: entities there, answered, right (see
             `entity_counts`).
     """
+    # Two models could differ in an entity that one finds and the other misses.
+    found_and_missed = [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)]
     return _of_sentences(
         name,
         counts,
-        _POSSIBLE,
-        [
-            (1, 1, 1, 1, 0, 0),
-            (1, 0, 0, 1, 1, 1),
-        ],
+        unseen=_POSSIBLE,
+        possible=found_and_missed,
     )
 
 
@@ -159,7 +159,9 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     """
     K = len(counts)
     # A sentence has gold, answered and right entities of each type: (N, 3 K).
-    rows = np.concatenate([np.array(of_type, dtype=np.float64) for of_type in counts], axis=1)
+    rows = np.concatenate(
+        [np.array(type_counts, dtype=np.float64) for type_counts in counts], axis=1
+    )
     is_used_K = rows.sum(axis=0).reshape(K, 3)[:, :2].any(axis=1)
 
     kinds = np.array(_POSSIBLE, dtype=np.float64)
@@ -167,8 +169,10 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     pairs: list[Floats] = []
     for type_K in np.eye(K):  # a sentence with entities of this type alone
         unseen += [np.kron(type_K, kind) for kind in kinds]
-        for first, second in ((kinds[2], kinds[0]), (kinds[0], kinds[2])):
-            pairs.append(np.concatenate([np.kron(type_K, first), np.kron(type_K, second)]))
+        # Two models could differ in an entity that one finds and the other misses.
+        missed = np.kron(type_K, kinds[0])
+        hit = np.kron(type_K, kinds[2])
+        pairs += [np.concatenate([hit, missed]), np.concatenate([missed, hit])]
 
     def make(rows_MS: Floats) -> Statistic:
         """Returns the macro F1 as a function of (R, M) counts: how often R resamples draw rows."""
@@ -198,22 +202,25 @@ def _overlap(first: Entity, other: Entity) -> bool:
 
 
 def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
-    """Returns the counts of `entity_counts`, where words that are shared suffice.
+    """Returns the counts of `entity_counts`, where an answer needs to share a word only.
 
-    An answer of the right type that shares a word is right, once.
+    An answer is right if it has the type of a gold entity and shares a word with it. Each answer
+    counts for one gold entity at most.
     """
     counts = []
     for gold_entities, answered in _entity_sets(gold, predicted):
-        left = sorted(answered - gold_entities, key=lambda entity: entity[1])
-        right = len(gold_entities & answered)
+        n_right = len(gold_entities & answered)
+        unmatched = sorted(answered - gold_entities, key=lambda entity: entity[1])
         for entity in sorted(gold_entities - answered, key=lambda entity: entity[1]):
-            match = next(
-                (other for other in left if other[0] == entity[0] and _overlap(entity, other)), None
-            )
-            if match is not None:
-                left.remove(match)
-                right += 1
-        counts.append((len(gold_entities), len(answered), right))
+            matches = [
+                answer
+                for answer in unmatched
+                if answer[0] == entity[0] and _overlap(entity, answer)
+            ]
+            if matches:
+                unmatched.remove(matches[0])
+                n_right += 1
+        counts.append((len(gold_entities), len(answered), n_right))
     return counts
 
 
@@ -223,14 +230,14 @@ ENTITY_ERRORS = ("wrong boundary", "wrong type", "missed", "invented")
 def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     """Returns for each kind of error how many entities of each type have it.
 
-    An entity is missed where no answer shares a word with it; of those that do, one of its type has
-    the wrong boundary, others the wrong type. An answer that shares no word with any entity is
-    invented.
+    A gold entity is "missed" if no answer shares a word with it. If answers do, it has the "wrong
+    boundary" if one of them has its type, and otherwise the "wrong type". An answer that shares no
+    word with any gold entity is "invented".
     """
     errors: dict[str, Counter[str]] = {name: Counter() for name in ENTITY_ERRORS}
     for gold_entities, answered in _entity_sets(gold, predicted):
         for entity in gold_entities - answered:
-            types = {other[0] for other in answered if _overlap(entity, other)}
+            types = {answer[0] for answer in answered if _overlap(entity, answer)}
             if not types:
                 name = "missed"
             elif entity[0] in types:
@@ -250,6 +257,14 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
 def _of_sentences(
     name: str, sentences: Counts | Array, unseen: Counts, possible: Counts
 ) -> Contributions:
+    """Returns what each sentence adds to a metric of `tagging_statistic`.
+
+    Args:
+        name: The metric.
+        sentences: Counts of each sentence.
+        unseen: Counts of sentences that could occur.
+        possible: Pairs of such counts in which two models could differ.
+    """
     rows, kinds, pairs = (
         np.array(table, dtype=np.float64) for table in (sentences, unseen, possible)
     )
@@ -268,12 +283,12 @@ def _proportion(name: str, rows: Floats) -> Proportion:
     """Returns hits and trials behind a metric of `tagging_statistic`."""
     gold_count = rows[:, 0]
     answered = rows[:, -2]
-    right = rows[:, -1]
+    n_right = rows[:, -1]
     if name == "entity_precision":
-        return Proportion(right, answered)
+        return Proportion(n_right, answered)
     if name == "entity_f1":
-        return Proportion(right, gold_count + answered - right, f1_of_overlap)
-    return Proportion(right, gold_count)
+        return Proportion(n_right, gold_count + answered - n_right, f1_of_overlap)
+    return Proportion(n_right, gold_count)
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
@@ -307,14 +322,14 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
     columns = kinds.astype(np.float64).T
     gold_count = columns[0]
     answered = columns[1]
-    right = columns[-1]
-    above, below = {
-        "accuracy": (right, gold_count),
-        "entity_precision": (right, answered),
-        "entity_recall": (right, gold_count),
-        "entity_f1": (2 * right, gold_count + answered),
+    n_right = columns[-1]
+    numerator, denominator = {
+        "accuracy": (n_right, gold_count),
+        "entity_precision": (n_right, answered),
+        "entity_recall": (n_right, gold_count),
+        "entity_f1": (2 * n_right, gold_count + answered),
     }[name]
-    return lambda counts: ratio(counts @ above, counts @ below, undefined=math.nan)
+    return lambda counts: ratio(counts @ numerator, counts @ denominator, undefined=math.nan)
 
 
 def _entity_sets(
@@ -326,6 +341,11 @@ def _entity_sets(
 
 
 def _sentences(gold: Tags, predicted: Tags) -> list[tuple[Sequence[str], Sequence[str]]]:
+    """Returns the gold and the answered tags of each sentence.
+
+    Raises:
+        ValueError: The two have different lengths, or a sentence has.
+    """
     pairs = list(zip(gold, predicted, strict=True))
     for i, (gold_tags, answered_tags) in enumerate(pairs):
         if len(gold_tags) != len(answered_tags):

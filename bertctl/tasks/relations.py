@@ -81,7 +81,12 @@ class RelationDistillation(
         mask = batch.inputs["attention_mask"] != 0
         of_teacher = self.teacher(**batch.inputs)
         divergences = [
-            relation_divergences(outputs.vectors[kind], vectors, mask, heads=self.heads)
+            relation_divergences(
+                outputs.vectors[kind],
+                vectors,
+                mask,
+                heads=self.heads,
+            )
             for kind, vectors in of_teacher.items()
         ]
         relations = torch.stack(divergences).sum()

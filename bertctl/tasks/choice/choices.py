@@ -134,5 +134,12 @@ def encode_choices(
         contexts += [context] * len(row)
         endings += row
     return ChoiceFeatures(
-        encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels
+        encode_texts(
+            tokenizer,
+            contexts,
+            endings,
+            max_length=max_length,
+        ),
+        starts,
+        labels,
     )

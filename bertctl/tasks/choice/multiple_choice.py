@@ -83,7 +83,12 @@ class MultipleChoice(Task):
             labels = np.array(rows.columns["label"], dtype=np.int64)
         else:
             labels = None
-        return encode_choices(rows, labels, tokenizer, max_length=max_length)
+        return encode_choices(
+            rows,
+            labels,
+            tokenizer,
+            max_length=max_length,
+        )
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None

@@ -143,7 +143,12 @@ class QuestionAnswering(Task):
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> AnswerFeatures:
         """Returns questions and contexts as windows."""
-        return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
+        return encode_questions(
+            rows,
+            tokenizer,
+            self.settings,
+            max_length=max_length,
+        )
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None

@@ -71,7 +71,12 @@ class TextRegression(Task):
             )
         mean = float(scores.mean())
         deviation = float(scores.std())
-        _refuse_fine_differences(train.source, mean, deviation, largest=max(abs(low), abs(high)))
+        _refuse_fine_differences(
+            train.source,
+            mean,
+            deviation,
+            largest=max(abs(low), abs(high)),
+        )
         clip = recipe.text_regression.clip_to_training_range
         long = long_text_of(recipe, train)
         return cls(

@@ -246,7 +246,12 @@ class TokenClassification(Task):
             documents = rows.columns["document"]
         else:
             documents = None
-        features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
+        features = encode_words(
+            rows.columns["words"],
+            documents,
+            tokenizer,
+            max_length=max_length,
+        )
         if not rows.has("label"):
             return features
         number = {name: i for i, name in enumerate(self.labels)}
