@@ -88,11 +88,11 @@ class AnswerShard(AnswerShare):
             self._n_rows += len(rows)
 
     def write_record(self, path: Path, part: Path, counts: Mapping[str, int]) -> None:
-        """Writes the record of a part.
+        """Writes the JSON record by which a merge knows and checks this shard's answers.
 
         Args:
-            path: The record.
-            part: The file of answers, written.
+            path: Path of the record.
+            part: The file of answers, which is complete.
             counts: Counts of examples and tokens of this shard.
         """
         document = {
@@ -229,11 +229,11 @@ class MergedParts:
         with ExitStack() as stack, loading(self._paths[0].parent, remedy=AGAIN):
             files = [stack.enter_context(closing(_PartLines(part))) for part in self._parts]
             for file, document in zip(files, self._documents, strict=True):
-                file.read(document["header"].count("\n"))
-            positions = [0] * len(files)
+                file.read(document["header"].count("\n"))  # skips the header of a table
+            positions = [0] * len(files)  # next chunk of each shard
             for rows in chunks:
                 self._seal.add(rows)
-                shard = self._n_chunks % len(files)
+                shard = self._n_chunks % len(files)  # shards take turns, chunk by chunk
                 sizes = self._documents[shard]["chunks"]
                 position = positions[shard]
                 if position >= len(sizes) or sizes[position]["rows"] != len(rows):
@@ -255,6 +255,12 @@ class MergedParts:
         )
 
     def _read_record(self, path: Path, layout: str) -> dict[str, Any]:
+        """Returns the record of a shard, whose answers are there as they were written.
+
+        Raises:
+            UsageError: The shard is one of another number of shards, or has another layout.
+            DataError: Its answers are missing or damaged.
+        """
         number = self._paths.index(path)
         document = read_json(path, kind=DataError, remedy=AGAIN)
         with loading(path, remedy=AGAIN):

@@ -27,7 +27,7 @@ def calibrate_run(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Chooses on a split, and stores the decision in the run.
+    """Chooses a temperature or threshold on a split, and stores the decision in the run.
 
     The files metrics.json and predictions stay as they are.
 
@@ -62,7 +62,7 @@ def calibrate_run(
     data = run.load_data([split] if split else None, listener=listener)
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
-    before = read_decision(run.folder)
+    decision_before = read_decision(run.folder)
     logits = result.outputs["logits"]
     gold = task.answers.targets(result.lines)
     decision = fit_decision(
@@ -72,7 +72,7 @@ def calibrate_run(
         fitted_on=name,
         calibrate=calibrate,
         rule=rule,
-        before=before,
+        before=decision_before,
     )
     if workers.is_first:
         with run.folder.held():
@@ -81,29 +81,30 @@ def calibrate_run(
     lines = decided.lines(result.outputs, result.features, result.rows)
     resamples = run.recipe.evaluation.bootstrap_resamples
     seed = run.recipe.training.seed
-    both = {
+    scores_by_time = {
         "before": result.metrics,
         "after": decided.answers.score(lines, resamples=resamples, seed=seed),
     }
     metrics = {}
-    for when, scores in both.items():
-        metrics[when] = {name: value.as_json() for name, value in scores.items()}
+    for time, scores in scores_by_time.items():
+        metrics[time] = {name: value.as_json() for name, value in scores.items()}
+
     names = ("calibration_error", "classwise_calibration_error", "brier")
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
     if task.multi_label:
-        right = gold
+        is_gold = gold
     else:
-        right = gold[:, None] == np.arange(logits.shape[1])
-    for when, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
+        is_gold = gold[:, None] == np.arange(logits.shape[1])  # (N, C)
+    for time, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
         p = calibration.scaled_probabilities(logits, temperature, multi_label=task.multi_label)
-        held = right[np.arange(len(p)), p.argmax(axis=1)]
-        if task.multi_label:
-            answer = None
+        if task.multi_label:  # a row has no single answer whose probability could be checked
+            calibration_error = None
         else:
-            answer = calibration.expected_calibration_error(p.max(axis=1), held)
-        errors["calibration_error"][when] = answer
-        errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(
-            p, right
+            is_right = is_gold[np.arange(len(p)), p.argmax(axis=1)]
+            calibration_error = calibration.expected_calibration_error(p.max(axis=1), is_right)
+        errors["calibration_error"][time] = calibration_error
+        errors["classwise_calibration_error"][time] = calibration.classwise_calibration_error(
+            p, is_gold
         )
-        errors["brier"][when] = calibration.brier_score(p, right, multi_label=task.multi_label)
+        errors["brier"][time] = calibration.brier_score(p, is_gold, multi_label=task.multi_label)
     return {"decision": decision.as_json(), "metrics": metrics, **errors}

@@ -58,19 +58,19 @@ class KeptColumns:
         if self.names is None:
             return available
 
-        by_other_name = {
-            **available,
-            **{name: rows.columns[column] for column, name in _texts(rows, answer_columns).items()},
-        }
+        # By name, columns can be asked for that answers show anyway, under the task's name.
+        nameable = dict(available)
+        for column, name in _texts(rows, answer_columns).items():
+            nameable[name] = rows.columns[column]
         for name in self.names:
-            if name not in by_other_name and name != "id":
+            if name not in nameable and name != "id":
                 message = hinted(
-                    f"`keep_columns=`: {rows.source} has no column '{name}'", name, by_other_name
+                    f"`keep_columns=`: {rows.source} has no column '{name}'", name, nameable
                 )
                 raise UsageError(
-                    message, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none."
+                    message, remedy=f"Columns there: {', '.join(nameable)}; or all, or none."
                 )
-        return {name: by_other_name[name] for name in self.names if name in by_other_name}
+        return {name: nameable[name] for name in self.names if name in nameable}
 
 
 def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:

@@ -97,6 +97,8 @@ class ThresholdRule:
 def parse_rule(text: str) -> ThresholdRule:
     """Reads `f1` or `precision=0.9`, as typed after `--threshold`.
 
+    "precision=0.9" becomes `ThresholdRule(0.9)`, and "f1" `ThresholdRule()`.
+
     Raises:
         UsageError: anything else.
     """
@@ -123,12 +125,10 @@ def fit_decision(
     rule: ThresholdRule | None,
     before: Decision | None = None,
 ) -> Decision:
-    """Chooses a temperature, a threshold, or both.
+    """Returns the run's decision with a new temperature, a new threshold, or both.
 
-    The threshold then applies to the calibrated probabilities.
-
-    Scores of the same examples with this decision are a little too good; those of another split are
-    not.
+    A threshold is about the calibrated probabilities, so the temperature is fitted first. Scores of
+    the same examples with this decision are a little too good; those of another split are not.
 
     Args:
         task: names the C labels, and says whether an example can have several of them.
@@ -175,19 +175,16 @@ def fit_decision(
             logits, temperature, multi_label=multi_label
         )
         if multi_label:
+            # One threshold for all labels: each label of each row is a yes or no.
             positive = None
+            is_yes = (np.asarray(gold) == 1).ravel()
+            yes_probabilities = probabilities.ravel()
         else:
             positive = task.positive or labels[1]
-        if positive is None:
-            number = 1
-        else:
             number = labels.index(positive)
-        is_yes = np.asarray(gold) == number
-        if multi_label:
-            yes = probabilities.ravel()
-        else:
-            yes = probabilities[:, number]
-        changes |= {"threshold": rule.choose(yes, is_yes.ravel()), "positive": positive}
+            is_yes = np.asarray(gold) == number
+            yes_probabilities = probabilities[:, number]
+        changes |= {"threshold": rule.choose(yes_probabilities, is_yes), "positive": positive}
     return decision.model_copy(update=changes)
 
 

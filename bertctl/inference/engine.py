@@ -75,7 +75,8 @@ class TorchBackend(TensorBackend):
 
         if not self.has_segments:
             inputs.pop("token_type_ids", None)
-        # In training accelerate has put the mixed precision around the network's forward.
+        # In training (gradients are on) accelerate has already put mixed precision around the
+        # network's forward.
         with contextlib.nullcontext() if torch.is_grad_enabled() else autocast(self.compute):
             return self.network(**inputs)
 
@@ -149,13 +150,14 @@ class Engine:
         return getattr(self.backend, "network", None)
 
     def at_once(self, tokens: int) -> int:
-        """Returns how many threads may each compute a batch of their own.
+        """Returns how many batches may be computed at once, each by a thread of its own.
 
-        A batch has so many tokens at most.
+        It is 1, and one batch gets all threads, where that is as fast or safer: on a GPU or another
+        runtime, for long batches, for a network in training, whose memory is needed, and for
+        networks that may keep state between two calls.
 
-        A long batch has work for all threads, and an interrupted one is waited for. A network
-        between two steps of its training has needed most memory. Other runtimes have threads of
-        their own, and other networks may keep something between two calls.
+        Args:
+            tokens: Most tokens of a batch, padding included.
         """
         network = self.network
         if self.compute.device != "cpu" or network is None:
@@ -201,9 +203,9 @@ class Engine:
     def line_batches(
         self, lines: Sequence[Any], budget: int
     ) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
-        """Yields lines of tokens as batches of like lengths.
+        """Yields batches of lines of similar lengths: (B,) which lines, and their (B, T) inputs.
 
-        A batch is which B lines, and their (B, T) inputs on the device.
+        The inputs are on the device, by their names.
 
         Args:
             lines: each with `ids` and `type_ids`, one for each of its tokens.
@@ -217,15 +219,18 @@ class Engine:
             yield indices, {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
 
     def line_outputs(
-        self, lines: Sequence[Any], budget: int, **more: Any
+        self, lines: Sequence[Any], budget: int, **network_options: Any
     ) -> "Iterator[tuple[Ints, Tensor, Any]]":
-        """Yields what the network returns, batch by batch as `line_batches`.
+        """Yields for each batch of `line_batches` which B lines, their (B, T) mask, and outputs.
 
-        With it come which B lines, and their (B, T) mask.
+        Args:
+            lines: Lines of tokens.
+            budget: Tokens of a batch, padding included.
+            network_options: Further arguments of the network, such as `output_attentions`.
         """
         for indices, inputs in self.line_batches(lines, budget):
             with self.backend.inference():
-                outputs = self.backend(**inputs, **more)
+                outputs = self.backend(**inputs, **network_options)
             yield indices, inputs["attention_mask"], outputs
 
 
@@ -306,33 +311,38 @@ def forward_together(
         phase: What progress calls it.
         listener: Receives progress.
     """
-    [first, *_] = engines
-    workers = first.workers
+    first_engine = engines[0]
+    workers = first_engine.workers
     collected = [
         _Collected(engine, task, task.scored(windows))
         for engine, task, windows in zip(engines, tasks, features, strict=True)
     ]
     windows = collected[0].features
-    plan = evaluation_plan(windows.lengths, batch_size, one_length=first.padding.unwanted)
+    plan = evaluation_plan(windows.lengths, batch_size, one_length=first_engine.padding.unwanted)
     # A process without a batch of its own computes the first one, to know the shapes; it adds
     # nothing to the sum.
     mine = plan[workers.rank :: workers.count] or plan[:1]
-    done = 0
-    tokens = 0
-    all_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
+    n_windows_done = 0
+    n_tokens_done = 0
+    n_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
 
     def batches_of(indices: Ints) -> tuple[Ints, list[Any]]:
-        return indices, [part.scorer.batch(part.features, indices) for part in collected]
+        """Returns which windows these are, and the batch that each engine makes of them."""
+        return indices, [
+            of_engine.scorer.batch(of_engine.features, indices) for of_engine in collected
+        ]
 
     def forward(numbered: tuple[Ints, list[Any]]) -> tuple[Ints, list[Any], list[Any]]:
+        """Returns which windows these are, their batches, and the outputs of each engine."""
         indices, batches = numbered
         outputs = [
-            part.scorer.forward(batch) for part, batch in zip(collected, batches, strict=True)
+            of_engine.scorer.forward(batch)
+            for of_engine, batch in zip(collected, batches, strict=True)
         ]
         return indices, batches, outputs
 
     try:
-        batch_sizes = (int(windows.lengths[some].max()) * len(some) for some in mine)
+        batch_sizes = (int(windows.lengths[indices].max()) * len(indices) for indices in mine)
         largest = max(batch_sizes, default=0)
         threads = min(engine.at_once(largest) for engine in engines)
         with contextlib.ExitStack() as stack:
@@ -341,16 +351,20 @@ def forward_together(
             numbered_batches = map(batches_of, mine)
             scorer = collected[0].scorer
             for indices, batches, outputs in scorer.each(forward, numbered_batches, threads):
-                for part, batch, batch_outputs in zip(collected, batches, outputs, strict=True):
-                    part.add(indices, batch, batch_outputs)
-                done = min(done + len(indices) * workers.count, len(windows))
-                # The longest come first, and take longest.
-                tokens += int(windows.lengths[indices].sum())
-                listener.advance(phase, done, len(windows), share=tokens / max(1, all_tokens))
+                for of_engine, batch, batch_outputs in zip(
+                    collected, batches, outputs, strict=True
+                ):
+                    of_engine.add(indices, batch, batch_outputs)
+                # Other processes are about as far as this one.
+                n_windows_done = min(n_windows_done + len(indices) * workers.count, len(windows))
+                # Long windows come first and take longest, so tokens tell how much time is left.
+                n_tokens_done += int(windows.lengths[indices].sum())
+                share = n_tokens_done / max(1, n_tokens)
+                listener.advance(phase, n_windows_done, len(windows), share=share)
     finally:
         listener.finish(phase)
     has_batches = workers.rank < len(plan)
-    return [part.result(has_batches=has_batches) for part in collected]
+    return [of_engine.result(has_batches=has_batches) for of_engine in collected]
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:

@@ -29,7 +29,14 @@ _PACKAGES = (
 def describe_environment(
     recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str
 ) -> dict[str, Any]:
-    """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
+    """Returns the content of environment.json: what a run's numbers depend on besides its recipe.
+
+    Args:
+        recipe: Recipe of the run.
+        compute: Device, precision and threads.
+        data: The rows; their `columns` are empty for data sets of the catalog.
+        model_hash: Hash of the files of the model that is fine-tuned.
+    """
     differ = (
         "another kind of processor, another number of threads and other versions of torch round "
         "otherwise"

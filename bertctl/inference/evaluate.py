@@ -123,6 +123,7 @@ def evaluate_split(
     clusters = numbered(rows.groups) if rows.groups else None
     if clusters is not None:
         lines = with_clusters(lines, clusters)
+    # A row's loss is the sum over its windows.
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (window_losses, features.weights)
@@ -142,15 +143,15 @@ def evaluate_split(
         thorough=False,
     )
     return SplitResult(
-        task,
-        decision,
-        rows,
-        features,
-        passed.outputs,
-        lines,
-        losses,
-        mean_loss,
-        metrics,
+        task=task,
+        decision=decision,
+        rows=rows,
+        features=features,
+        outputs=passed.outputs,
+        lines=lines,
+        losses=losses,
+        loss=mean_loss,
+        metrics=metrics,
     )
 
 
@@ -162,9 +163,14 @@ def _measured(
     *,
     thorough: bool,
 ) -> dict[str, MetricValue]:
-    """Returns all metrics of a split.
+    """Returns all metrics of a split by their names, those of the recipe's metric scripts, too.
 
-    They have their intervals where it is `thorough`; see `Contributions.metric`.
+    Args:
+        task: Computes its metrics.
+        lines: Prediction lines with gold answers.
+        mean_loss: The loss of the split.
+        recipe: Says resamples, seed and metric scripts.
+        thorough: Whether metrics have intervals; see `Contributions.metric`.
     """
     settings = recipe.evaluation
     seed = recipe.training.seed
@@ -208,9 +214,11 @@ def require_room_for_lines(task: Task, n_rows: int) -> None:
 def data_document(
     features: Mapping[str, Features], hashes: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Returns what metrics.json says of the rows of each split.
+    """Returns what metrics.json says of the rows of each split: `truncation_counts` and a hash.
 
-    It is `truncation_counts` and their hash.
+    Args:
+        features: Split name -> its rows as the model reads them.
+        hashes: Split name -> hash of its rows, where they have one.
     """
     hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
     return {
@@ -269,7 +277,7 @@ def warn_of_truncation(
             f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} "
             "tokens: they are read in windows, and nothing of them is cut off"
         )
-    # before anything is cut off
+    # Unknown tokens are counted before anything is cut off.
     unknown = counts["unknown_tokens"]
     tokens = counts["tokens"] + counts["lost_tokens"]
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
@@ -294,8 +302,8 @@ def report_truncation(
         listener=listener,
     )
     for note in task.reading_notes(features, recipe):
-        tell = listener.warn if note.is_warning else listener.say
-        tell(f"{split}: {note.text}")
+        report = listener.warn if note.is_warning else listener.say
+        report(f"{split}: {note.text}")
 
 
 def prediction_lines(
@@ -313,7 +321,8 @@ def prediction_lines(
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": line_id(rows.answer_id(i))}
-        if not rows.file_ids and rows.has("id"):  # ids that can't stand for the rows
+        # Ids of the file that are not unique: `id` is the row's number, and theirs is beside it.
+        if not rows.file_ids and rows.has("id"):
             line["file_id"] = as_json(rows.columns["id"][i])
         if settings.keep_text:
             line |= rows.fields(i, task.answers.columns)

@@ -94,7 +94,7 @@ class ExportFolder:
     def session(
         self, threads: int, *, accept_drift: float | None = None, outputs: Sequence[str] = ()
     ) -> GraphSession:
-        """Returns the graph, ready to compute, once it gives the numbers here that it gave there.
+        """Returns the graph, ready to compute, once its numbers here are those of the export.
 
         Args:
             threads: That compute.
@@ -118,9 +118,10 @@ class ExportFolder:
         return session
 
     def _check_drift(self, session: GraphSession, threads: int, accept_drift: float | None) -> None:
-        """Compares the graph with what the model said of the windows in the folder.
+        """Refuses a graph whose outputs differ too much from those of the model it was made of.
 
-        That is done once on a machine with a version of the runtime, and remembered.
+        The model's outputs for a few windows are in the folder. They are compared once for each
+        machine and version of the runtime, and the difference is remembered.
 
         Raises:
             DeviceError: An output differs by more than is accepted.

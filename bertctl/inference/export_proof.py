@@ -52,7 +52,7 @@ class FolderProof:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Returns what the folder of an export holds.
+        """Returns the windows and expected outputs that are stored in the folder of an export.
 
         Raises:
             UnavailableError: The file is missing or damaged.
@@ -75,9 +75,10 @@ class FolderProof:
             for name, values in arrays.items():
                 if not name.startswith(_EXPECTED):
                     continue
+                # Outputs of tokens lie one window after the other; others have a row per window.
                 is_of_tokens = len(values) != len(windows)
-                parts = np.split(values, ends[:-1] if is_of_tokens else len(windows))
-                proof.expected[name.removeprefix(_EXPECTED)] = parts
+                by_window = np.split(values, ends[:-1] if is_of_tokens else len(windows))
+                proof.expected[name.removeprefix(_EXPECTED)] = by_window
         return proof
 
     def arrays(self) -> dict[str, Array]:
@@ -92,9 +93,10 @@ class FolderProof:
         return arrays
 
     def difference(self, session: GraphSession, padding: Padding) -> float:
-        """Returns the largest difference of an output, each window computed alone.
+        """Returns the largest difference between the graph's outputs and the expected ones.
 
-        Numbers of 8 bits are scaled by what else is in a batch, so windows share none.
+        Each window is computed alone: with 8-bit numbers the other windows of a batch change the
+        scale, and so the outputs.
         """
         names = answer_outputs(session.outputs)
         largest = 0.0

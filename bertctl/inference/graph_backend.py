@@ -75,17 +75,18 @@ class GraphBackend:
         return results
 
     def _of_texts(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns the answers of texts that are read in several windows.
+        """Returns (B, C) answers of texts that are read in several windows, pooled over these.
 
-        As many windows are computed at once as there are texts.
+        As many windows are computed at once as there are texts, so that a batch of long texts takes
+        no more memory than one of short texts.
         """
         assert self.windows is not None  # noqa: S101 - rows have windows where the model pools them
         feeds = {name: values for name, values in inputs.items() if name != "owners"}
         owners = inputs["owners"]
-        size = int(owners.max()) + 1
+        n_texts = int(owners.max()) + 1
         vectors = []
-        for first in range(0, len(owners), size):
-            part = {name: values[first : first + size] for name, values in feeds.items()}
-            vectors.append(self.session.run(part, (WINDOW_VECTORS,))[WINDOW_VECTORS])
+        for begin in range(0, len(owners), n_texts):
+            batch = {name: values[begin : begin + n_texts] for name, values in feeds.items()}
+            vectors.append(self.session.run(batch, (WINDOW_VECTORS,))[WINDOW_VECTORS])
         counts = self.windows.counted(feeds["input_ids"], feeds["attention_mask"])
         return {"logits": self.windows.answers(np.concatenate(vectors), owners, counts)}

@@ -95,13 +95,15 @@ def open_graph(
 
 
 def _open_onnx(path: Path, threads: int) -> GraphSession:
+    """Returns an ONNX file as a session of ONNX Runtime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    # All threads work on one operation; those of an encoder follow each other.
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors only: its warnings would go past our own messages
     session: Any = onnxruntime.InferenceSession(
         str(path),
         options,
@@ -118,13 +120,21 @@ def _open_onnx(path: Path, threads: int) -> GraphSession:
 def _open_openvino(
     path: Path, threads: int, outputs: Sequence[str], precision: str
 ) -> GraphSession:
+    """Returns a model of OpenVINO as a session on the CPU.
+
+    Args:
+        path: The .xml file.
+        threads: That compute.
+        outputs: Those that will be asked for; empty for all.
+        precision: `bf16`, or anything else for fp32.
+    """
     import openvino
 
     core = openvino.Core()
     model = core.read_model(str(path))
     if outputs:
+        # A model that ends at these outputs, so that layers above the highest one are not computed.
         ends = [model.output(name).get_node().input_value(0) for name in outputs]
-        # Only what is asked for is computed: layers above the highest one fall away.
         model = openvino.Model(ends, model.get_parameters(), "part")
         names = tuple(outputs)
     else:
@@ -135,11 +145,12 @@ def _open_openvino(
         {
             "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
             "INFERENCE_NUM_THREADS": threads,
-            "PERFORMANCE_HINT": "LATENCY",
+            "PERFORMANCE_HINT": "LATENCY",  # one batch at a time gets all threads
         },
     )
 
     def run(feeds: Mapping[str, Array], wanted_names: Sequence[str]) -> Sequence[Array]:
+        """Returns the outputs with these names."""
         results = compiled(dict(feeds), share_inputs=True)
         return [results[names.index(name)] for name in wanted_names]
 

@@ -79,16 +79,15 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     if layout not in known:
         message = unknown(f"format of {run.task.name}", layout, known)
         raise UsageError(message, remedy=f"Choose from {', '.join(known)}.")
-    if (
-        layout in task_formats
-        and (task_formats[layout].extra or task_formats[layout].to_file)
-        and not to_file
-    ):
-        if task_formats[layout].extra:
-            message = "writes several files"
-        else:
-            message = "can't be written to a terminal or a pipe"
-        raise UsageError(f"`format={layout}` {message}", remedy="Say where: `output=FILE`.")
+    if layout not in task_formats or to_file:
+        return
+    if task_formats[layout].extra:
+        message = "writes several files"
+    elif task_formats[layout].to_file:
+        message = "can't be written to a terminal or a pipe"
+    else:
+        return
+    raise UsageError(f"`format={layout}` {message}", remedy="Say where: `output=FILE`.")
 
 
 def write_answers(
@@ -147,16 +146,17 @@ class _LineFeeds:
 
 
 def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer as cells by column.
+    """Returns an answer as cells by column name.
 
-    Columns with the probability of each label come last.
+    {"prediction": "a", "probabilities": {"a": 0.9}} has the columns `prediction` and
+    `probability_a`. Columns with the probability of each label come last.
     """
     row: dict[str, Any] = {}
-    last: dict[str, Any] = {}
+    probability_cells: dict[str, Any] = {}
     for name, value in answer.items():
         field = name.removesuffix(SUFFIX)
         if field == "probabilities" and isinstance(value, dict):
-            last |= {
+            probability_cells |= {
                 f"probability_{label}": _digits(probability) for label, probability in value.items()
             }
         elif isinstance(value, dict) and "prediction" in value:  # of one of several runs
@@ -165,7 +165,7 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
             row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}
         elif field == "top" and _are_labels(value):
             for place, label in enumerate(value, start=1):
-                last |= {
+                probability_cells |= {
                     f"top_{place}": label["label"],
                     f"top_{place}_probability": _digits(label["probability"]),
                 }
@@ -173,7 +173,7 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
             row[name] = _digits(value)
         else:
             row[name] = _cell(value)
-    return beside(row, last)
+    return beside(row, probability_cells)
 
 
 def _cell(value: Any) -> Any:
@@ -245,10 +245,9 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
         for index, answer in enumerate(answers):
             prediction = answer["prediction"]
             if not dataset.labels:
-                cell = f"{min(max(prediction, 0.0), 5.0):.3f}"
+                cell = f"{min(max(prediction, 0.0), 5.0):.3f}"  # STS-B's scores are 0 to 5
+            elif dataset.name in GLUE_WORDS:
+                cell = prediction
             else:
-                if dataset.name in GLUE_WORDS:
-                    cell = prediction
-                else:
-                    cell = str(number[prediction])
+                cell = str(number[prediction])
             out.write(f"{index}\t{cell}\n")

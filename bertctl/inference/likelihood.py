@@ -44,9 +44,9 @@ class Scorer:
     def score(
         self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per text, in order.
+        """Yields the log-likelihood of each text, in order.
 
-        For a pair it has one for each side, and whether the first is the likelier.
+        For a pair it yields those of both texts, and whether the good one is the likelier.
 
         Args:
             chunks: texts; or pairs, the good one first.
@@ -58,8 +58,8 @@ class Scorer:
         """
         number = 0
         for chunk in chunks:
-            sides = [self._scores(side, number) for side in chunk.sides]
-            for answers in zip(*sides, strict=True):
+            scored_columns = [self._scores(texts, number) for texts in chunk.sides]
+            for answers in zip(*scored_columns, strict=True):
                 if len(answers) == 1:
                     yield {"id": number, **answers[0]}
                 else:
@@ -93,17 +93,34 @@ class Scorer:
             figures |= {"pairs": self._pairs, "right": self._right, "accuracy": share}
         return figures
 
-    def _scores(self, texts: Sequence[str], first: int) -> Iterator[dict[str, Any]]:
+    def _scores(self, texts: Sequence[str], n_before: int) -> Iterator[dict[str, Any]]:
+        """Yields the answer to each text, computing some texts together.
+
+        Args:
+            texts: Texts of a chunk.
+            n_before: How many texts came before, so that errors say which text they are about.
+        """
         for i in range(0, len(texts), _TEXTS):
             part = texts[i : i + _TEXTS]
             encodings = [
-                self._encode(text, number) for number, text in enumerate(part, start=first + i + 1)
+                self._encode(text, number)
+                for number, text in enumerate(part, start=n_before + i + 1)
             ]
             yield from self._answers(list(zip(part, encodings, strict=True)))
 
     def _encode(self, text: str, number: int) -> Encoding:
+        """Returns a text as tokens.
+
+        Args:
+            text: The text.
+            number: What errors call it, from 1 on.
+
+        Raises:
+            DataError: It has no token of its own, or more tokens than the model reads.
+        """
         encoding = self._model.tokenizer.encode(text)
-        if not any(side is not None for side in encoding.sequence_ids):
+        # Special tokens belong to no sequence.
+        if not any(sequence is not None for sequence in encoding.sequence_ids):
             raise DataError(f"text {number} is empty", remedy="Give texts with at least one word.")
         if len(encoding) > self._model.length:
             raise DataError(
@@ -114,6 +131,10 @@ class Scorer:
         return encoding
 
     def _answers(self, texts: Sequence[tuple[str, Encoding]]) -> Iterator[dict[str, Any]]:
+        """Yields the log-likelihood of each text, its tokens' and what follows from them.
+
+        The log-likelihood of a token is that of the token itself in the place where it is masked.
+        """
         lines: list[MaskedLine] = []
         gold: list[int] = []
         lines_of_texts = [self._lines(encoding) for _, encoding in texts]
@@ -125,50 +146,54 @@ class Scorer:
         for i, logarithms in self._model.logarithms(lines):
             scores[i] = float(logarithms[0, gold[i]])
 
-        last = 0
+        end = 0
         for (text, encoding), text_lines in zip(texts, lines_of_texts, strict=True):
-            first = last
-            last = last + len(text_lines)
-            total = float(finite(scores[first:last], self._model.name).sum())
+            begin = end
+            end = begin + len(text_lines)
+            text_scores = scores[begin:end]
+            total = float(finite(text_scores, self._model.name).sum())
             self._texts += 1
             self._tokens += len(text_lines)
             self._sum += total
 
             pieces = []
-            for line, score in zip(text_lines, scores[first:last], strict=True):
+            for line, score in zip(text_lines, text_scores, strict=True):
                 [place] = line.places
-                start, end = encoding.offsets[place]
+                start_char, end_char = encoding.offsets[place]
                 pieces.append(
                     {
                         "piece": encoding.tokens[place],
-                        "start": start,
-                        "end": end,
+                        "start": start_char,
+                        "end": end_char,
                         "log_likelihood": float(score),
                     }
                 )
             yield {"text": text, **_figures(total, len(text_lines)), "pieces": pieces}
 
     def _lines(self, encoding: Encoding) -> list[MaskedLine]:
-        """Returns the text as often as it has tokens, with another one masked each time."""
+        """Returns the text as often as it has tokens, with another one masked each time.
+
+        The variant "within-word" masks the later tokens of the same word, too: they would give the
+        token away (Kauf and Ivanova 2023).
+        """
         lines = []
         words = encoding.word_ids
-        for place, side in enumerate(encoding.sequence_ids):
-            if side is None:
+        for place, sequence in enumerate(encoding.sequence_ids):
+            if sequence is None:  # a special token
                 continue
             ids = np.array(encoding.ids, dtype=np.int32)
             ids[place] = self._model.mask_id
             if self._variant == "within-word" and words[place] is not None:
-                ids[[i for i in range(place, len(ids)) if words[i] == words[place]]] = (
-                    self._model.mask_id
-                )
+                rest_of_word = [i for i in range(place, len(ids)) if words[i] == words[place]]
+                ids[rest_of_word] = self._model.mask_id
             lines.append(MaskedLine(ids, encoding.type_ids, [place]))
         return lines
 
 
 def _figures(total: float, tokens: int) -> dict[str, Any]:
-    """Returns the sum of log-likelihoods and what follows from it.
+    """Returns the sum of log-likelihoods, the number of tokens, their mean, and pseudo-perplexity.
 
-    That is how many tokens, their mean, and the exponential of what it lacks to 0.
+    Pseudo-perplexity is e to the power of minus the mean (Salazar et al. 2020).
     """
     mean = total / max(tokens, 1)
     perplexity = math.exp(min(-mean, _MOST))

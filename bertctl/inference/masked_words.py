@@ -72,6 +72,10 @@ class MaskedModel:
     """
 
     def __init__(self, name: str) -> None:
+        """Loads the model, unless it has no trained head for masked words.
+
+        A head that the folder lacks would be random, and so would be its answers.
+        """
         source, self.length = find_encoder(name)
         trained = trained_as(source.config, stored_weights(source.folder))
         architecture = trained.partition(" ")[0]
@@ -106,28 +110,31 @@ class MaskedModel:
 
         There is a row for each of the line's K masked places.
         """
-        together = (
-            min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
-        )
-        budget = min(_TOKENS, together * max(1, _LOGITS // self.tokenizer.get_vocab_size()))
+        # A batch has so many tokens that the logits of its masked places fit into memory.
+        shortest = min(len(line.ids) for line in lines)
+        most_places = max(len(line.places) for line in lines)
+        tokens_per_place = shortest // most_places or 1
+        places_at_once = max(1, _LOGITS // self.tokenizer.get_vocab_size())
+        budget = min(_TOKENS, tokens_per_place * places_at_once)
         for indices, inputs in self._engine.line_batches(lines, budget):
-            first = inputs["attention_mask"].argmax(dim=1).tolist()  # behind padding on the left
+            # Padding may be on the left: places count from the first token.
+            starts = inputs["attention_mask"].argmax(dim=1).tolist()
             positions = []
             for row, i in enumerate(indices):
-                positions += [(row, first[row] + place) for place in lines[i].places]
-            at = tuple(map(list, zip(*positions, strict=True)))
+                positions += [(row, starts[row] + place) for place in lines[i].places]
+            masked = tuple(map(list, zip(*positions, strict=True)))
             # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that
             # is a layer.
             head: Any = self._engine.network.get_output_embeddings()
-            alone = head.register_forward_pre_hook(
-                lambda _, hook_inputs, at=at: (hook_inputs[0][at][None],)
+            hook = head.register_forward_pre_hook(
+                lambda _, hook_inputs, masked=masked: (hook_inputs[0][masked][None],)
             )
-            with self._engine.backend.inference(), alone:
+            with self._engine.backend.inference(), hook:
                 logits = self._engine.backend(**inputs).logits
             if logits.shape[:2] == (1, len(positions)):
                 logits = logits[0]
-            else:
-                logits = logits[at]
+            else:  # the head is no layer, and has computed all places
+                logits = logits[masked]
             counts = [len(lines[i].places) for i in indices]
             yield from zip(
                 indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True
@@ -161,16 +168,17 @@ class MaskedModel:
         target_ids = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
         mask_counts = {1, *map(len, target_ids)}
         number = 0
-        for part in _parts(texts):
-            encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
+        for text_batch in _parts(texts):
+            encodings = [self._encode(text, number + i) for i, text in enumerate(text_batch)]
             variants = [self._variants(encoding, mask_counts) for encoding in encodings]
             lines = list(itertools.chain.from_iterable(variants))
             logarithms_of_line = {
                 i: finite(values.cpu().numpy(), self.name) for i, values in self.logarithms(lines)
             }
             logarithms = (logarithms_of_line[i] for i in range(len(lines)))
-            for text, encoding, text_lines in zip(part, encodings, variants, strict=True):
-                by_place: dict[int, dict[int, Floats32]] = {}  # by the mask's place, by how many
+            for text, encoding, text_lines in zip(text_batch, encodings, variants, strict=True):
+                # Logarithms by the place of the mask, and by the number of masks in its place.
+                by_place: dict[int, dict[int, Floats32]] = {}
                 for line in text_lines:
                     by_place.setdefault(line.places[0], {})[len(line.places)] = next(logarithms)
 
@@ -194,16 +202,24 @@ class MaskedModel:
         return encoding
 
     def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[MaskedLine]:
-        """Returns the text with each of its masks written as so many."""
+        """Returns a text for each of its masks and each length: with so many masks in its place.
+
+        A word of 2 tokens is scored in "I went to the [MASK] [MASK]."; lengths 1 and 2 make two
+        lines of a text with one mask.
+
+        Raises:
+            DataError: A line is longer than the model reads.
+        """
         lines = []
-        for place, number in enumerate(encoding.ids):
-            if number != self.mask_id:
+        for place, token_id in enumerate(encoding.ids):
+            if token_id != self.mask_id:
                 continue
-            for count in lengths:
-                order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
+            for n_masks in lengths:
+                # Positions of the text, that of the mask as often as it is repeated.
+                order = [*range(place), *[place] * n_masks, *range(place + 1, len(encoding))]
                 ids = [encoding.ids[i] for i in order]
                 type_ids = [encoding.type_ids[i] for i in order]
-                lines.append(MaskedLine(ids, type_ids, range(place, place + count)))
+                lines.append(MaskedLine(ids, type_ids, range(place, place + n_masks)))
         longest = max(len(line.ids) for line in lines)
         if longest > self.length:
             message = f"a text has {longest} tokens, and the model reads {self.length}"
@@ -211,6 +227,14 @@ class MaskedModel:
         return lines
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
+        """Returns a word for a mask as answers show it, with the text that has it.
+
+        Args:
+            ids: Tokens of the word.
+            logarithm: Log-probability of these tokens.
+            before: The text before the mask.
+            after: The text behind it.
+        """
         # The word keeps its space if the space is part of a token.
         word = self.tokenizer.decode(ids, skip_special_tokens=False)
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
@@ -233,8 +257,8 @@ class MaskedModel:
 def _parts(chunks: Iterable[Lines]) -> Iterator[Sequence[str]]:
     """Yields the texts of chunks, `_TEXTS` of them at most at once."""
     for chunk in chunks:
-        for first in range(0, len(chunk), _TEXTS):
-            yield chunk[first : first + _TEXTS]
+        for begin in range(0, len(chunk), _TEXTS):
+            yield chunk[begin : begin + _TEXTS]
 
 
 def _ranked(
@@ -292,6 +316,8 @@ def filled_text(
 
 
 def _no_head(source: ModelSource, reason: str) -> UsageError:
+    """Returns the refusal of a model without a masked-word head, with models that have one."""
+    # Of the catalog, those that were pretrained on masked words and not fine-tuned afterwards.
     names = ", ".join(
         row.name for row in MODELS.values() if re.match("masked(?!.*, then)", row.objective)
     )

@@ -72,14 +72,21 @@ def refuse_changed_rows(
 
 
 def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callable[[str], set[str]]:
-    """Returns a function that gives a split's hashes today.
+    """Returns a function from a split's name to the hashes that its rows may have today.
 
-    It reads the split under the limits of the first reading.
+    Rows are read as the run read them: under the limits on rows of its recipe, whatever limits the
+    caller has named.
+
+    Args:
+        recipe: The run's, with what the caller changed.
+        recorded: The run's, as it is in its folder.
+        data: The splits as they were read now.
     """
     current = {limit: getattr(recipe.data, limit) for limit in _LIMITS}
     before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}
 
     def hashes(split: str) -> set[str]:
+        """Returns the hash of a split's rows, and that of all rows of a few-shot run."""
         digests = set()
         if current == before:
             digests.add(data.hashes[split])
@@ -89,8 +96,8 @@ def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callabl
             )
         # Few-shot runs record the hash of the whole file.
         if split == "train" and before["train_rows_per_label"] is not None:
-            every_row = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
-            digests.add(load_data(every_row, splits=[split]).hashes[split])
+            all_rows = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
+            digests.add(load_data(all_rows, splits=[split]).hashes[split])
         return digests
 
     return hashes
@@ -107,14 +114,20 @@ def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, sp
         _refuse(folder, split, data.splits[split].source, "rows")
 
 
-def _refuse(folder: RunFolder, split: str, source: str, part: str) -> None:
-    """Raises the error.
+def _refuse(folder: RunFolder, split: str, source: str, changed: str) -> None:
+    """Refuses a split that has changed since the run was made.
+
+    Args:
+        folder: The run.
+        split: The split.
+        source: Its file.
+        changed: What of it has changed: its rows, labels or columns.
 
     Raises:
         DataError: Always.
     """
     raise DataError(
-        f"the {part} of {split} ({source}) are not those that the run in {folder.path} was made "
+        f"the {changed} of {split} ({source}) are not those that the run in {folder.path} was made "
         "with: the file has changed since",
         remedy="Give the same file again. To score or answer other rows, name them as a file: "
         f"{command('evaluate', folder.path, file='FILE', output='NEW')}, "

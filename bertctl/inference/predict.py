@@ -175,9 +175,7 @@ class Predictor:
         share: AnswerShare = ALL_CHUNKS,
         listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per row, in order.
-
-        It has id, texts, prediction, probabilities, tokens, and truncated.
+        """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens, ....
 
         Args:
             chunks: Rows, some at a time; memory holds one chunk.
@@ -186,15 +184,15 @@ class Predictor:
             share: Says which of the chunks are answered; of others nothing is computed.
             listener: Receives the progress.
         """
-        done = 0
+        n_rows = 0
         for rows, is_mine in share.marked(chunks):
-            is_first = done == 0  # a table has the columns that the first rows of the file have
-            done += len(rows)
+            is_first = n_rows == 0  # a table has the columns that the first rows of the file have
+            n_rows += len(rows)
             if is_mine or is_first:
                 self.carry(rows, listener)
             if is_mine:
                 answered = self.answer(rows)
-            listener.advance("predicting", done, total)
+            listener.advance("predicting", n_rows, total)
             if is_mine:
                 for i in range(len(rows)):
                     yield self.line(answered, i, reads)
@@ -265,9 +263,10 @@ class Predictor:
         return value
 
     def carry(self, rows: Rows, listener: Listener) -> None:
-        """Takes the columns of a chunk that are carried over.
+        """Keeps the columns of a chunk that its answers will show beside their own.
 
-        Chunks of one table all have those of the first chunk.
+        A table (CSV) has the columns of its first chunk; later chunks are filled up with blanks,
+        and columns that begin later are left out with a warning.
         """
         task = self.run.task
         canonical = dict.fromkeys(
@@ -282,23 +281,23 @@ class Predictor:
             self._table_columns = [*columns]
         blank = [None] * len(rows)
         self._carried = {name: columns.get(name, blank) for name in self._table_columns}
-        new = [
+        late_columns = [
             name
             for name in columns
             if name not in self._table_columns and name not in self._left_out
         ]
-        if new:
-            self._left_out |= dict.fromkeys(new)
+        if late_columns:
+            self._left_out |= dict.fromkeys(late_columns)  # each is warned of once
             message = (
                 f"{rows.source}: a table has no place for columns that begin after its first rows: "
-                f"{listing(new)}"
+                f"{listing(late_columns)}"
             )
             listener.warn(f"{message}. `format=jsonl` keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns an answer as it is written.
+        """Returns an answer with the probability of its prediction, as it is written.
 
-        It has its own probability, or the likeliest labels alone if they were asked for.
+        If `top_k` was asked for, the likeliest labels take the place of all probabilities.
         """
         probabilities = answer.get("probabilities")
         answer = _with_probability(answer)
@@ -384,9 +383,8 @@ def unlabelled_rows(
 ) -> Iterator[Rows]:
     """Returns the rows of files, of stdin (`-`) or in memory, some at a time.
 
-    The first ones are checked now.
-
-    They have labels only if the layout of the answers shows them.
+    The first ones are read and checked at once, before any answer is written. Rows have labels only
+    if the layout of the answers shows them.
 
     Args:
         run: says how the rows are read.
@@ -418,15 +416,15 @@ def unlabelled_rows(
         chunk_rows=None if by_id else CHUNK,
         **reader_options,
     )
-    first = next(chunks, None)
-    if first is None:
+    first_chunk = next(chunks, None)
+    if first_chunk is None:
         return iter(())
-    run.check_pairs(first)
-    if by_id:
-        require_distinct_ids(first)
-        listener.expect(len(first))
-        return first.parts(CHUNK)
-    return itertools.chain([first], chunks)
+    run.check_pairs(first_chunk)
+    if by_id:  # this chunk is all rows
+        require_distinct_ids(first_chunk)
+        listener.expect(len(first_chunk))
+        return first_chunk.parts(CHUNK)
+    return itertools.chain([first_chunk], chunks)
 
 
 def _is_by_id(run: TrainedRun, layout: str) -> bool:
@@ -465,12 +463,11 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
         UsageError: a run whose rows are something else, or other pairs than texts.
     """
     reader = READERS[run.recipe.task]
-    of_texts = {"text", "words"} & set(run.task.columns) and len(pairs) in (0, len(texts))
-    if (
-        not of_texts
-        or (run.pairs and not pairs)
-        or (pairs and (run.pairs is False or "pair" not in reader.columns))
-    ):
+    reads_texts = bool({"text", "words"} & set(run.task.columns))
+    is_complete = len(pairs) in (0, len(texts))
+    lacks_pairs = run.pairs and not pairs
+    reads_no_pairs = run.pairs is False or "pair" not in reader.columns
+    if not reads_texts or not is_complete or lacks_pairs or (pairs and reads_no_pairs):
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
         message = (
             f"{run.folder.path} is a run of {run.task.name}{kind}; `text=`: {len(texts)}, "
@@ -482,7 +479,7 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
         )
         raise UsageError(message, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
-    # No pair is guessed beside a name.
+    # Naming the columns keeps the reader from guessing others.
     section = DataSection(text_column="text", pair_column="pair" if pairs else None)
     options = ReadOptions(section, "predict", keep_labels=False)
     [reading] = reader.table_readings([Table(columns, "the command line")], options)
@@ -607,7 +604,16 @@ def _write_part(
 ) -> dict[str, Any]:
     """Writes the answers of a shard that is to be merged, and its record.
 
-    It returns counts and the file.
+    Args:
+        answers: Answers to the shard's rows, as they are computed.
+        predictor: Computes them, and counts.
+        shard: Counts the lines of each chunk.
+        destination: Output of the merge; the part is written beside it.
+        sharing: Number of the shard, and path of its record.
+        listener: Receives warnings.
+
+    Returns:
+        Counts of the shard, and its file.
     """
     [record] = sharing.paths
     assert destination.output is not None  # noqa: S101 - `Sharing.read` refuses shards without -o
@@ -630,7 +636,10 @@ def _write_part(
 def _settings_hash(
     run: TrainedRun, destination: Destination, top_k: int | None, kept_columns: KeptColumns
 ) -> str:
-    """Returns the hash of everything but the rows that decides what stands in the answers."""
+    """Returns the hash of everything but the rows that decides what the answers say.
+
+    Shards are merged only if they have the same one.
+    """
     task_format = run.task.formats.get(destination.layout)
     layout = [
         part_layout(destination.layout),
@@ -738,7 +747,11 @@ def predict_glue(
 
 
 def _about(run: TrainedRun, data: str | None) -> TrainedRun:
-    """Returns the run, about another catalog data set where one is named."""
+    """Returns the run with another catalog data set in its recipe, where one is named.
+
+    Raises:
+        UsageError: The data set has other labels than the run.
+    """
     if data is None:
         return run
     dataset = find_dataset(data, run.recipe.data.datasets_file)

@@ -66,17 +66,15 @@ class ReadyRun:
 
     @property
     def guess(self) -> str | None:
-        """Returns the label that was taken for the positive one of two.
+        """Returns a note that the positive label was guessed, and how to change it.
 
-        It is None if the recipe or the data says which one it is.
+        It is None if no label is positive, or if the recipe or the data says which one is.
         """
         positive = self.task.answers.positive
         dataset = self.data.dataset
-        if (
-            positive is None
-            or self.recipe.evaluation.positive_label
-            or (dataset and "f1" in dataset.metrics)
-        ):
+        # The F1 of a catalog data set is official, so its positive label is no guess.
+        is_known = dataset is not None and "f1" in dataset.metrics
+        if positive is None or self.recipe.evaluation.positive_label or is_known:
             return None
         return (
             f"f1 is computed for '{positive}' (guessed from the label names); change it with "
@@ -89,7 +87,10 @@ class ReadyRun:
         return str(self.environment["recipe_hash"])
 
     def scored(self, engine: Engine, listener: Listener) -> dict[str, SplitResult]:
-        """Scores what is scored at the end the way `evaluate` will: text in, answers out."""
+        """Returns the scores of the splits that are evaluated at the end, with all intervals.
+
+        They are computed as `bertctl evaluate` will compute them.
+        """
         results = {}
         for split in self.evaluated:
             rows = self.data.splits[split]
@@ -188,7 +189,9 @@ def fit_task(
         UsageError: a split that there is none of.
     """
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
-    evaluated += (CONFIRM,) if CONFIRM in data.splits and CONFIRM not in evaluated else ()
+    # Rows that were set aside to confirm what was chosen on the validation split.
+    if CONFIRM in data.splits and CONFIRM not in evaluated:
+        evaluated += (CONFIRM,)
     if not len(data.splits["train"]):
         raise DataError("no training rows")
     for split in evaluated:
@@ -235,9 +238,9 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
 
 
 def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
-    """Refuses labels that the task doesn't know.
+    """Refuses labels of a split that the task doesn't know.
 
-    The error says so if a sample of the training rows has lost them.
+    If only a part of the training rows was read, the error says that their rows may be missing.
 
     Raises:
         DataError: With file and line.
@@ -308,16 +311,14 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     if requested is not None and requested not in known:
         message, remedy = no_such_metric(requested, known)
         raise UsageError(f"evaluation.primary_metric: {message}", remedy=remedy)
-    if data.dataset:
-        catalog = data.dataset.primary_metric
-    else:
-        catalog = None
-    # of rows with other labels
-    if task.primary_metric in known:
-        usual = task.primary_metric
-    else:
-        usual = known[0]
-    return requested or (catalog if catalog in known else None) or usual
+    if requested is not None:
+        return requested
+
+    # Rows with other labels may lack the usual metric: there is no F1 of three labels.
+    usual_metrics = [task.primary_metric]
+    if data.dataset and data.dataset.primary_metric:
+        usual_metrics.insert(0, data.dataset.primary_metric)
+    return next((metric for metric in usual_metrics if metric in known), known[0])
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:

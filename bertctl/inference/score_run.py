@@ -77,6 +77,7 @@ def evaluate_run(
         _note_decision(metrics, decision, names)
         if decision is not None and decision.selected():
             metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
+        # The new splits join those that were scored before.
         document = data_document(
             {name: result.features for name, result in results.items()}, data.hashes
         )
@@ -263,9 +264,14 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
 def _note_decision(
     metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]
 ) -> None:
-    """Records with which decision these splits were scored.
+    """Records under `decisions` with which threshold and temperature each split was scored.
 
-    A split without a decision, which has an empty one here, is scored by its likeliest labels.
+    A split that was scored without a decision, by its likeliest labels, has an empty one: {}.
+
+    Args:
+        metrics: Content of metrics.json, which is changed.
+        decision: The run's decision; None without one.
+        splits: The splits that were scored with it.
     """
     decisions = metrics.pop("decisions", None)
     if decisions is None:
@@ -284,9 +290,9 @@ def _note_decision(
 def score_splits(
     run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Scores labelled rows with the run's model; nothing is written.
+    """Returns the scores of labelled rows by the run's model; nothing is written.
 
-    Who works apart from the others scores nothing.
+    A worker that only computes its share of a sharded evaluation returns no scores.
 
     Raises:
         UsageError: metric scripts that the run names and the caller does not.

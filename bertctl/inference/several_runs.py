@@ -72,13 +72,13 @@ def split_paths(typed: Path) -> list[Path]:
     text = str(typed)
     if "," not in text or typed.exists():
         return [typed]
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
+    typed_runs = [typed_run.strip() for typed_run in text.split(",")]
+    if not all(typed_runs):
         raise UsageError(
             f"'{text}': a run is missing beside a comma",
             remedy="Give the runs with one comma between two: runs/a,runs/b.",
         )
-    return [Path(part) for part in parts]
+    return [Path(typed_run) for typed_run in typed_runs]
 
 
 def open_runs(
@@ -141,6 +141,11 @@ def _with_common_text(runs: Mapping[str, NetworkRun]) -> dict[str, NetworkRun]:
 
 
 def _check_task(run: NetworkRun) -> None:
+    """Refuses a run whose task is not one of those that several runs can answer together.
+
+    Raises:
+        UsageError: With how to use it alone.
+    """
     if run.recipe.task not in TOGETHER:
         path = run.folder.path
         raise UsageError(
@@ -207,17 +212,33 @@ class SeveralRows:
         return self._joined(chunks)
 
     def _joined(self, chunks: Mapping[int, Iterator[Rows]]) -> Iterator[list[Rows]]:
-        for parts in itertools.zip_longest(*chunks.values()):
-            rows_by_reader = dict(zip(chunks, parts, strict=True))
+        """Yields chunk by chunk the rows for each run, from those of runs that read by themselves.
+
+        Args:
+            chunks: Number of a run that reads -> its chunks. Runs that read alike share them.
+
+        Raises:
+            DataError: Two runs read other rows.
+        """
+        for rows_of_readers in itertools.zip_longest(*chunks.values()):
+            rows_by_reader = dict(zip(chunks, rows_of_readers, strict=True))
             self._require_same_rows(rows_by_reader)
             yield [rows_by_reader[number] for number in self._first]
 
     def _require_same_rows(self, rows_by_reader: Mapping[int, Rows | None]) -> None:
-        (first, rows), *others = rows_by_reader.items()
-        for number, other_rows in others:
-            if rows is None or other_rows is None or not _are_same(rows, other_rows):
-                source = (rows or other_rows).source  # type: ignore[union-attr]
-                paths = [str(self._runs[place].folder.path) for place in (first, number)]
+        """Refuses a chunk in which two runs read other rows.
+
+        Args:
+            rows_by_reader: Number of a run -> what it has read; None if it came to the end.
+
+        Raises:
+            DataError: With the two runs.
+        """
+        (reader, rows), *further = rows_by_reader.items()
+        for number, compared_rows in further:
+            if rows is None or compared_rows is None or not _are_same(rows, compared_rows):
+                source = (rows or compared_rows).source  # type: ignore[union-attr]
+                paths = [str(self._runs[run].folder.path) for run in (reader, number)]
                 raise DataError(
                     f"{source}: {listing(paths)} read other rows in it",
                     remedy="Give a table with a column that both read, or predict with each run "
@@ -283,7 +304,9 @@ class LoadedRuns:
 
     @classmethod
     def load(cls, runs: Mapping[str, NetworkRun], listener: Listener = SILENT) -> "LoadedRuns":
-        """Loads the models, and makes them share what they have alike.
+        """Loads the models, and lets them share layers of their encoders that have equal weights.
+
+        A shared layer is in memory once, and computes each batch once.
 
         Args:
             runs: Opened, by name.
@@ -298,12 +321,12 @@ class LoadedRuns:
         opened = [*runs.values()]
         for run in opened:
             engine = run.load(encoders=encoders)
-            alike = [
+            partners = [
                 number
                 for number, earlier in enumerate(engines)
                 if _computes_alike(opened[number], earlier, run, engine)
             ]
-            networks = {number: engines[number].network for number in alike}
+            networks = {number: engines[number].network for number in partners}
             shared.append(share_encoder(networks, engine.network))
             engines.append(engine)
         keys = [_encoding_key(run, engine) for run, engine in zip(opened, engines, strict=True)]
@@ -312,26 +335,29 @@ class LoadedRuns:
         return loaded
 
     def groups(self) -> list[list[int]]:
-        """Returns the numbers of runs whose batches are computed together, first ones first."""
+        """Returns the numbers of runs whose batches are computed together, as they share layers.
+
+        If run 2 shares layers with run 0, and run 1 with none, it is [[0, 2], [1]].
+        """
         groups: list[list[int]] = []
-        for number, part in enumerate(self.shared):
-            if part is None:
+        for number, shared_part in enumerate(self.shared):
+            if shared_part is None:
                 groups.append([number])
                 continue
-            [group] = [group for group in groups if part.partner in group]
+            [group] = [group for group in groups if shared_part.partner in group]
             group.append(number)
         return groups
 
     def sharing(self) -> dict[str, dict[str, Any]]:
-        """Returns what each run shares, by its name."""
+        """Returns for each run, by its name, with which run it shares how many layers."""
         names = [*self.runs]
         described = {}
-        for name, part in zip(names, self.shared, strict=True):
+        for name, shared_part in zip(names, self.shared, strict=True):
             path = str(self.runs[name].folder.path)
             described[name] = {"run": path, "shares_with": None, "shared_layers": 0}
-            if part is not None:
-                described[name]["shares_with"] = names[part.partner]
-                described[name]["shared_layers"] = part.layers
+            if shared_part is not None:
+                described[name]["shares_with"] = names[shared_part.partner]
+                described[name]["shared_layers"] = shared_part.layers
         return described
 
     def _report(self, listener: Listener) -> None:
@@ -341,16 +367,17 @@ class LoadedRuns:
             if len(group) == 1 and len(paths) > 1:
                 listener.say(f"{paths[group[0]]}: its encoder is its own, so it has its own pass")
             for number in group[1:]:
-                part = self.shared[number]
-                if part is None:
+                shared_part = self.shared[number]
+                if shared_part is None:  # the run with which the others share
                     continue
-                if part.layers == part.of:
-                    layers = f"all {part.of} layers"
+                if shared_part.layers == shared_part.of:
+                    layers = f"all {shared_part.of} layers"
                 else:
-                    layers = f"the lowest {part.layers} of {count(part.of, 'layer')}"
+                    n_layers = count(shared_part.of, "layer")
+                    layers = f"the lowest {shared_part.layers} of {n_layers}"
                 listener.say(
                     f"{paths[number]}: {layers} of its encoder are those of "
-                    f"{paths[part.partner]}, so each batch goes through them once"
+                    f"{paths[shared_part.partner]}, so each batch goes through them once"
                 )
 
 
@@ -441,13 +468,13 @@ class SeveralPredictor:
             total: Number of rows in all chunks, where that is known.
             listener: Receives progress.
         """
-        done = 0
+        n_rows = 0
         for rows in chunks:
-            for predictor, own_rows in zip(self._predictors, rows, strict=True):
-                predictor.carry(own_rows, listener)
+            for predictor, rows_of_run in zip(self._predictors, rows, strict=True):
+                predictor.carry(rows_of_run, listener)
             answered = self._answer(rows)
-            done += len(rows[0])
-            listener.advance("predicting", done, total)
+            n_rows += len(rows[0])
+            listener.advance("predicting", n_rows, total)
             for index in range(len(rows[0])):
                 yield self._line(answered, index)
 
@@ -470,14 +497,19 @@ class SeveralPredictor:
         encodings = self._loaded.encodings
         features: list[Any] = []
         for number, predictor in enumerate(self._predictors):
-            first = encodings[number]
-            features.append(features[first] if first < number else predictor.encode(rows[number]))
+            # The first run that reads rows as the same tokens encodes them, also for later runs.
+            encoder = encodings[number]
+            if encoder < number:
+                features.append(features[encoder])
+            else:
+                features.append(predictor.encode(rows[number]))
+
         outputs: dict[int, Any] = {}
         for group in self._groups:
-            parts = _of_equal_lengths(group, features)
-            if len(parts) > 1:
+            subgroups = _of_equal_lengths(group, features)
+            if len(subgroups) > 1:
                 self._rows_apart += len(rows[0])
-            for together in parts:
+            for together in subgroups:
                 runs = [self._predictors[number].run for number in together]
                 results = forward_together(
                     [self._loaded.engines[number] for number in together],
@@ -510,18 +542,25 @@ class SeveralPredictor:
 
 
 def _of_equal_lengths(group: Sequence[int], features: Sequence[Any]) -> list[list[int]]:
-    """Returns the runs of a group in parts that form the same batches of these rows."""
-    parts: list[list[int]] = []
+    """Returns the runs of a group in subgroups that form the same batches of these rows.
+
+    Batches are formed by the lengths of windows, so runs of a subgroup have equal ones.
+
+    Args:
+        group: Numbers of runs.
+        features: The rows as each run reads them.
+    """
+    subgroups: list[list[int]] = []
     for number in group:
         lengths = features[number].lengths
-        for part in parts:
-            first = features[part[0]].lengths
-            if len(first) == len(lengths) and bool((first == lengths).all()):
-                part.append(number)
+        for subgroup in subgroups:
+            compared = features[subgroup[0]].lengths
+            if len(compared) == len(lengths) and bool((compared == lengths).all()):
+                subgroup.append(number)
                 break
         else:
-            parts.append([number])
-    return parts
+            subgroups.append([number])
+    return subgroups
 
 
 def predict_several(

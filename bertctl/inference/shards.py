@@ -96,7 +96,9 @@ class Sharing:
         *,
         by_name: bool = True,
     ) -> "Sharing":
-        """Reads `--shard K/N` and `--merge`; nothing is loaded.
+        """Returns what `--shard K/N` and `--merge` mean; nothing is loaded.
+
+        Shards write records into the folder OUT.parts, which the merge finds there.
 
         Args:
             shard: As it was typed.
@@ -110,18 +112,18 @@ class Sharing:
             UsageError: no such shard; options that exclude each other; shards that are missing, or
                 of several counts.
         """
-        part = read_shard(shard)
+        number_and_count = read_shard(shard)
         is_pattern = output is not None and PLACEHOLDER in str(output)
         if is_pattern:
             _check_pattern(
                 output,
-                part,
+                number_and_count,
                 merge=merge,
                 by_name=by_name,
             )
-        if not (part or merge):
+        if not (number_and_count or merge):
             return cls()
-        if output is None or (part and merge) or processes > 1 or is_worker():
+        if output is None or (number_and_count and merge) or processes > 1 or is_worker():
             remedy = (
                 "Give `output=OUT` with `shard=1/2`, then with `shard=2/2`, then with "
                 "`merge=True`: shards go to OUT.parts."
@@ -132,10 +134,13 @@ class Sharing:
                 remedy=remedy,
             )
         if is_pattern:
-            return cls(part)
+            return cls(number_and_count)
         folder = parts_folder(output)
-        if part:
-            return cls(part, (folder / f"{part[0]}-of-{part[1]}{suffix}",))
+        if number_and_count:
+            number, count = number_and_count
+            return cls(number_and_count, (folder / f"{number}-of-{count}{suffix}",))
+
+        # A merge needs all records of one count: 1-of-3, 2-of-3, 3-of-3.
         names = {
             path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)
         }
@@ -169,7 +174,7 @@ class Sharing:
 
     @contextmanager
     def workers(self, run: "TrainedRun", all_workers: Workers) -> Iterator[Workers]:
-        """Yields those who share the work: one shard, all of them, or those who do the whole.
+        """Yields the workers that compute: one shard, the merge of all shards, or all processes.
 
         Raises:
             DataError: a file that is damaged.
@@ -188,7 +193,7 @@ class Sharing:
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
-        # No batch is left for such a rank.
+        # With so large a rank no batch is left for the merge, which only reads.
         yield _Shard(
             2**40 * len(files),
             len(files),
@@ -238,9 +243,14 @@ class _Shard(Workers):
     files: Sequence[zipfile.ZipFile] = ()
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def seen(self, parts: Iterable[Any]) -> Iterator[Any]:
+    def seen(self, chunks: Iterable[Any]) -> Iterator[Any]:
+        """Yields chunks of rows, and then seals this shard with their hash, or checks the seals.
+
+        Raises:
+            UsageError: A shard was made of other rows, or by another run.
+        """
         digest = hashlib.sha256(self.by.encode())
-        for rows in parts:
+        for rows in chunks:
             digest.update(json.dumps([rows.ids, rows.columns], default=str).encode())
             yield rows
         for number, file in enumerate(self.files, start=1 + self.rank % self.count):
@@ -254,6 +264,10 @@ class _Shard(Workers):
                 )
 
     def sum(self, values: Array) -> Array:
+        """Returns the sum of an array over all shards: written by each, and read by their merge.
+
+        A shard writes only its rows that are not 0, and goes on with its own values.
+        """
         name = str(next(self.numbers))
         if self.is_apart:
             rows = np.unique(np.nonzero(values)[0])
@@ -265,6 +279,6 @@ class _Shard(Workers):
             with loading(
                 f"{file.filename}, as a shard of these rows,", kind=UsageError, remedy=AGAIN
             ):
-                part = load(file.read(name))
-                values[part["rows"]] = part["values"]
+                arrays = load(file.read(name))
+                values[arrays["rows"]] = arrays["values"]
         return values

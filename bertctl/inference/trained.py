@@ -115,9 +115,7 @@ class NetworkRun(TrainedRun):
 def open_run(
     path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT
 ) -> NetworkRun:
-    """Opens a run folder, or a fine-tuned model that is none.
-
-    The latter is a folder of transformers, or a hub id.
+    """Opens a run folder, or a fine-tuned model: a folder of transformers, or a hub id.
 
     Args:
         path: RUN, or the model.
@@ -143,11 +141,13 @@ def open_run(
     state = folder.read_status().state
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         message = f"{path} holds no model: the run's state is '{state}'"
-        none = (
-            "Scores of a file have none: give the run or the model that was scored. A sweep keeps "
-            "all by `keep=all`."
-        )
-        raise UnavailableError(message, remedy=none if state == "done" else UNFINISHED)
+        remedy = UNFINISHED
+        if state == "done":
+            remedy = (
+                "Scores of a file have none: give the run or the model that was scored. A sweep "
+                "keeps all by `keep=all`."
+            )
+        raise UnavailableError(message, remedy=remedy)
     if state != "done":
         listener.warn(
             f"{path} is not finished (its state is '{state}'): this is its best model so far"
@@ -156,14 +156,13 @@ def open_run(
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
     if is_probe(path):
-        made = folder.encoder
+        weights_folder = folder.encoder
     else:
-        made = folder.model
-    if made.is_dir() or not is_probe(path):
-        source = inspect_model(
-            ModelSection(name=str(made), max_length=recipe.model.max_length), is_from_run=True
-        )
-    else:  # where it was
+        weights_folder = folder.model
+    if weights_folder.is_dir() or not is_probe(path):
+        model = ModelSection(name=str(weights_folder), max_length=recipe.model.max_length)
+        source = inspect_model(model, is_from_run=True)
+    else:  # a probe without a copy of its encoder: the model that the recipe names
         source = _encoder(recipe.model, path)
     if is_probe(path):  # its head is in the run
         model_config = read_probe(path)[1].head
@@ -212,6 +211,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     ):
         labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
+    # Classification and regression have the same head, in this order.
     if is_score:
         kind = fitting[:2][-1]
     else:
@@ -285,16 +285,15 @@ def _check_outputs(
         usual = "sigmoid"
     else:
         usual = "softmax"
-    of_tasks = config.get("task_specific_params")
-    if isinstance(of_tasks, Mapping):
-        of_task = of_tasks.get("text-classification")
-    else:
-        of_task = None
-    for settings in (config, of_task):
-        if isinstance(settings, Mapping):
-            function = settings.get("function_to_apply")
-        else:
-            function = None
+    # The pipelines of transformers apply the function that one of these two names.
+    named_settings: list[object] = [config]
+    task_params = config.get("task_specific_params")
+    if isinstance(task_params, Mapping):
+        named_settings.append(task_params.get("text-classification"))
+    for settings in named_settings:
+        if not isinstance(settings, Mapping):
+            continue
+        function = settings.get("function_to_apply")
         if function is not None and function != usual:
             raise UnavailableError(
                 f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and "
@@ -324,15 +323,20 @@ def _activation_of_pairs(config: Mapping[str, object]) -> str:
 def _reading_of(
     source: ModelSource, max_length: int | None, task: str, listener: Listener
 ) -> dict[str, object]:
-    """Returns how long texts are read by a model of transformers.
+    """Returns fields of `model` for a model of transformers: its `max_length` and `long_text`.
 
-    Its tokenizer's settings say it, where they do.
+    Args:
+        source: The model, whose tokenizer_config.json may name a limit and a side.
+        max_length: What the modules of sentence-transformers say; None without them.
+        task: Name of the task.
+        listener: Receives a note if the end of a long text is read.
     """
     file = source.folder / "tokenizer_config.json"
     settings = read_json_if_there(file)
     limit = settings.get("model_max_length")
     longest = read_length(source.config)
-    if isinstance(limit, int) and 4 <= limit < longest:  # a huge number stands for none
+    # transformers writes a huge number for no limit. Below 4 no text would fit.
+    if isinstance(limit, int) and 4 <= limit < longest:
         longest = limit
     reading: dict[str, object] = {"max_length": max_length or longest}
     answers_texts = task in ("text-classification", "text-regression")
@@ -363,6 +367,10 @@ def _encoder(settings: ModelSection, run: Path) -> ModelSource:
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
+    """Returns whether a run was trained on pairs of texts, or on single texts.
+
+    It is None if the task leaves no choice, or if nothing says it.
+    """
     if "pair" not in READERS[recipe.task].columns or "negative" in READERS[recipe.task].columns:
         return None
     if recipe.data.name:

@@ -72,7 +72,7 @@ class WindowAnswers:
         """
         if self.how.tokens_pooling is not None:
             return self._of_probe(vectors, owners, counts)
-        if self.how.pooling == "logits":
+        if self.how.pooling == "logits":  # the mean is that of the windows' logits
             vectors = self._last(vectors)
         texts = range(int(owners.max()) + 1)
         pooled = np.stack([self._pooled(vectors[owners == text]) for text in texts])
@@ -102,6 +102,7 @@ class WindowAnswers:
         if self.how.pooling != "attention" or self.query is None:
             return np.asarray(vectors.mean(axis=0))
 
+        # Attention of the query to the windows. Two more numbers mark the first and the last one.
         root = math.sqrt(vectors.shape[1])
         ends = np.zeros((len(vectors), 2), dtype=np.float32)
         ends[0, 0] = root
@@ -111,6 +112,7 @@ class WindowAnswers:
         return np.asarray((weights / weights.sum()) @ vectors, dtype=np.float32)
 
     def _of_probe(self, vectors: Floats32, owners: Ints, counts: Ints) -> Floats32:
+        """Returns (B, C) answers of texts, whose vectors are pooled as by feature extraction."""
         pooled = join_windows(
             vectors, owners, counts, how=str(self.how.tokens_pooling), windows=self.how.pooling
         )
