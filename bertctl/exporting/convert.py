@@ -103,7 +103,11 @@ def save_openvino(onnx: Path, target: Path, *, is_half: bool = False) -> None:
 
 @contextlib.contextmanager
 def _readable_failure(name: str, remedy: str) -> Iterator[None]:
-    """Turns what the exporter raises into one sentence."""
+    """Turns exceptions of the exporter, which can be of any kind, into an error with one sentence.
+
+    Raises:
+        UnavailableError: The network can't be converted.
+    """
     try:
         yield
     except (OSError, MemoryError, UnavailableError):
@@ -125,7 +129,12 @@ def _reason(error: Exception) -> str:
 
 
 def _traced(network: "GraphNetwork", sample: "Mapping[str, Tensor]") -> Any:
-    """Returns the graph of a network, its first two axes of any size."""
+    """Returns the graph of a network as torch traces it, for any batch size and any length.
+
+    Args:
+        network: The network.
+        sample: Inputs that it is run with, by name.
+    """
     import torch
     from transformers.exporters.configs import OnnxConfig
     from transformers.exporters.exporter_onnx import OnnxExporter
@@ -140,6 +149,7 @@ def _traced(network: "GraphNetwork", sample: "Mapping[str, Tensor]") -> Any:
 
 
 def _save_onnx(program: Any, path: Path) -> None:
+    """Writes a graph; weights too large for one ONNX file go into a second one beside it."""
     import onnx_ir
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 

@@ -106,7 +106,7 @@ def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> Expo
         with replacing(request.output) as aside:
             aside.mkdir()
             result = _exported(request, subject, comparison, aside, listener)
-            if request.output.exists():
+            if request.output.exists():  # an older export makes room for the new one
                 request.output.rename(aside.with_name("replaced"))
     except _NotProvedError as error:
         return error.result
@@ -145,6 +145,11 @@ def check_request(request: ExportRequest) -> None:
 
 
 def _check_output(request: ExportRequest) -> None:
+    """Refuses an output that is not a new or empty folder, or an export that may be replaced.
+
+    Raises:
+        UsageError: With what to type.
+    """
     output = request.output
     if output.is_file():
         raise UsageError(f"{output} is a file", remedy="Name a folder with `output=`.")
@@ -170,10 +175,17 @@ def _exported(
     folder: Path,
     listener: Listener,
 ) -> ExportResult:
-    """Fills the folder.
+    """Writes the export into a folder, and compares it with the model on the way.
+
+    Args:
+        request: What is asked for.
+        subject: The model.
+        comparison: Rows, and how the model answers them.
+        folder: An empty folder.
+        listener: Receives progress messages.
 
     Raises:
-        _NotProvedError: The export answers otherwise.
+        _NotProvedError: The export answers otherwise, or its metrics drop too much.
     """
     check = None
     if request.is_smaller:
@@ -209,9 +221,11 @@ def _exported(
             raise _NotProvedError(ExportResult(None, proof, small.failures, quality))
         session = small.session
     if request.file_format == "openvino":
-        for left in folder.glob(f"{onnx.name}*"):
-            left.unlink()
+        for intermediate_file in folder.glob(f"{onnx.name}*"):
+            intermediate_file.unlink()
 
+    # Opening the folder will check a few windows again. Other machines round otherwise, so twice
+    # the difference of today is allowed, and never less than the usual tolerance.
     folder_proof, difference = comparison.for_folder(session, is_smaller=request.is_smaller)
     least = SMALLER_TOLERANCE if request.is_smaller else request.tolerance
     proof = proof.model_copy(

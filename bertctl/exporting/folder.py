@@ -122,7 +122,7 @@ def write_folder(
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    content["digest"] = digest_of(content)
+    content["digest"] = digest_of(content)  # of all other fields, so it comes last
     document = ExportDocument.model_validate(content)
     write_json(folder / DOCUMENT, document.as_json())
     return document
@@ -171,6 +171,7 @@ def _content(
 
 
 def _source(subject: Subject) -> ExportSource:
+    """Returns what export.json says of the model that was exported: name, hashes, architecture."""
     source = subject.run.source
     network = subject.model.network
     fields: dict[str, Any] = {
@@ -185,6 +186,7 @@ def _source(subject: Subject) -> ExportSource:
 
 
 def _vectors(subject: Subject) -> ExportVectors:
+    """Returns how the vectors of a model of sentences are made, and their size."""
     from bertctl.modeling.sentence_head import sentence_head
 
     modules = subject.modules
@@ -209,6 +211,11 @@ def _config(subject: Subject) -> dict[str, Any]:
 
 
 def _write_tokenizer(folder: Path, subject: Subject) -> None:
+    """Writes the tokenizer as one tokenizer.json, and copies its settings.
+
+    Raises:
+        UnavailableError: Its tokenizer can't be written so.
+    """
     tokenizer = subject.model.tokenizer
     remedy = "Its tokenizer can't be written as one file, so it can't be exported."
     with loading(f"the tokenizer of {subject.path}", kind=UnavailableError, remedy=remedy):
@@ -266,6 +273,7 @@ def _file(path: Path) -> ExportedFile:
 
 
 def _versions(file_format: str) -> dict[str, str]:
+    """Returns the versions of the installed packages that an export depends on, by name."""
     versions = {}
     for package in ("torch", "transformers", "tokenizers", "numpy", *PACKAGES[file_format]):
         try:

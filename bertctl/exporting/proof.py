@@ -100,13 +100,19 @@ class Comparison:
         return np.asarray(by_length[np.unique(picked)])
 
     def sample(self) -> "dict[str, Tensor]":
-        """Returns a batch to trace the network with."""
+        """Returns a batch of two windows to trace the network with, by input name.
+
+        The second one is half as long, so that the trace has padding, unless the network was not
+        made for padding.
+        """
         import torch
 
         longest = max(self.windows, key=len)
-        half = resized(longest, max(2, len(longest) // 2), self._special)
-        left = half if not self.subject.model.padding.unwanted else longest
-        batch = padded([longest, left], self.subject.model.padding)
+        if self.subject.model.padding.unwanted:
+            second_window = longest
+        else:
+            second_window = resized(longest, max(2, len(longest) // 2), self._special)
+        batch = padded([longest, second_window], self.subject.model.padding)
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
     @property
@@ -203,7 +209,16 @@ class Comparison:
         return self.subject.task.name == "text-regression"
 
     def _flips(self, graph: Answers, by_row: Floats, largest: float) -> tuple[int, list[NearTie]]:
-        """Returns the number of rows with another answer, and those that are near ties."""
+        """Returns how many rows get another answer, and which ones only by a near tie.
+
+        A near tie is an answer that changed although its outputs differ by rounding alone, as those
+        of two labels with equal logits. It counts as no flip.
+
+        Args:
+            graph: How the graph answers.
+            by_row: (N,) largest difference of each row's outputs.
+            largest: Largest difference of all, for rows without outputs of their own.
+        """
         flips = 0
         near_ties: list[NearTie] = []
         pairs = zip(self.model.answers, graph.answers, strict=True)
@@ -225,7 +240,10 @@ class Comparison:
         return flips, near_ties
 
     def _in_batches(self, session: GraphSession, size: int) -> ProofShape:
-        """Compares windows of like lengths in batches of a size."""
+        """Returns how far the graph is from the model in batches of one size.
+
+        Windows of similar lengths share a batch, as in evaluation.
+        """
         lengths = np.array([len(window) for window in self.windows])
         plan = evaluation_plan(lengths, size, one_length=self.subject.model.padding.unwanted)
         differences = []
@@ -318,7 +336,13 @@ def answer_of(answer: Mapping[str, Any]) -> Any:
 def resized(window: Window, length: int, special: set[int]) -> Window:
     """Returns a window of another length: without some of its words, or with one of them repeated.
 
-    Special tokens stay where they are; a window of nothing else stays as it is.
+    [CLS] a b c [SEP] of length 4 is [CLS] a c [SEP], and of length 6 [CLS] a b c c [SEP]. A window
+    of special tokens alone stays as it is.
+
+    Args:
+        window: The window.
+        length: Tokens that it is to have.
+        special: Ids of special tokens.
     """
     words = [i for i, token in enumerate(window.ids.tolist()) if token not in special]
     if not words:
@@ -328,7 +352,8 @@ def resized(window: Window, length: int, special: set[int]) -> Window:
         dropped = {*words[1 : surplus + 1]}
         positions = [i for i in range(len(window)) if i not in dropped]
     else:
-        last = words[-1]
-        positions = [*range(last), *([last] * (1 - surplus)), *range(last + 1, len(window))]
+        last_word = words[-1]
+        repeated = [last_word] * (1 - surplus)
+        positions = [*range(last_word), *repeated, *range(last_word + 1, len(window))]
     order = np.array(positions)
     return Window(window.ids[order], window.type_ids[order])

@@ -83,6 +83,7 @@ class QualityCheck:
             drop = before.value - after.values[name].value
             if not before.higher_is_better:
                 drop = -drop
+            # "not <=" also refuses NaN; 1e-12 allows for rounding of the difference.
             if not drop <= limit + 1e-12:
                 failures.append(
                     f"{name} goes from {before.value:.4f} to {after.values[name].value:.4f}: "
@@ -97,6 +98,10 @@ class QualityCheck:
         return {name: self._change(name, before, after) for name in self.limits}
 
     def _change(self, name: str, before: Scores, after: Scores) -> MetricChange:
+        """Returns a metric with its interval before and after, and the p value of the difference.
+
+        The test is left out for metrics to which no single row adds.
+        """
         fields: dict[str, Any] = {
             "before": before.values[name].value,
             "before_low": before.values[name].low,
@@ -106,10 +111,10 @@ class QualityCheck:
             "after_high": after.values[name].high,
         }
         answers = self._task.answers
-        ours = answers.contributions(after.lines, name)
-        theirs = answers.contributions(before.lines, name)
-        if ours is not None and theirs is not None:
-            difference = ours.difference(theirs)
+        contributions_after = answers.contributions(after.lines, name)
+        contributions_before = answers.contributions(before.lines, name)
+        if contributions_after is not None and contributions_before is not None:
+            difference = contributions_after.difference(contributions_before)
             fields["p"] = difference.p
             fields["test"] = difference.method
         return MetricChange(**{key: value for key, value in fields.items() if value is not None})
@@ -146,7 +151,7 @@ def engine_speeds(comparison: Comparison, engines: Mapping[str, Engine]) -> dict
 
 
 def parse_drops(texts: Iterable[str]) -> dict[str, float]:
-    """Returns limits such as `accuracy=0.005` by metric.
+    """Returns limits by metric: `["accuracy=0.005"] -> {"accuracy": 0.005}`.
 
     Raises:
         UsageError: One is no such limit.

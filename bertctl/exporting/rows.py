@@ -60,18 +60,18 @@ def comparison_rows(
             remedy="Give rows with labels, or name their column with `label_column=`.",
         )
     if len(rows) < ENOUGH_ROWS:
-        few = count(len(rows), "row")
+        rows_text = count(len(rows), "row")
         listener.warn(
-            f"the export is compared on {few} only; name {ENOUGH_ROWS} or more with "
+            f"the export is compared on {rows_text} only; name {ENOUGH_ROWS} or more with "
             "`rows=FILE` for a reliable comparison"
         )
     return _at_most(rows, _MOST_ROWS)
 
 
 def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
-    """Returns what the model reads of some training rows of a run.
+    """Returns windows of some training rows of a run, on which the ranges of int8 are calibrated.
 
-    They are other rows than those of the comparison.
+    They are other rows than those of the comparison, which would otherwise look too good.
 
     Args:
         subject: The model.
@@ -93,6 +93,7 @@ def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
 
 
 def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:
+    """Returns the rows of a file, read by the run's settings; with labels if these are needed."""
     reader = READERS[run.recipe.task]
     reader_options = Told(
         listener=listener,

@@ -80,7 +80,11 @@ class _Shrinking:
         return self.comparison.answers(engine, "asking the smaller export").outputs
 
     def written(self, excluded: Sequence[str]) -> Path:
-        """Writes the smaller graph, some layers in fp32, and returns the file to open."""
+        """Writes the smaller graph, and returns the file to open.
+
+        Args:
+            excluded: Layers that stay in fp32.
+        """
         if self.request.file_format == "onnx":
             target = self.folder / "small.onnx"
             quantize_onnx(self.source, target, excluded=excluded)
@@ -90,7 +94,7 @@ class _Shrinking:
             quantize_openvino(self.source, target, self._calibration, excluded=excluded)
         elif self.request.precision == "fp16":
             halve_openvino(self.source, target)
-        else:
+        else:  # bf16 is a way of computing: the file stays in fp32
             return self.folder / GRAPH_FILES["openvino"]
         return target
 
@@ -105,7 +109,11 @@ class _Shrinking:
         return [_inputs_of(self.comparison, [window]) for window in chosen]
 
     def costs(self, layers: Sequence[str]) -> list[str]:
-        """Returns layers by what each alone costs when it is quantized, the most costly first."""
+        """Returns layers by what each alone costs when it is quantized, the most costly first.
+
+        The cost is the largest mean change of an output, on a few windows, in a graph of which this
+        layer alone is in int8.
+        """
         comparison = self.comparison
         count = min(len(comparison.windows), _SENSITIVE)
         positions = np.linspace(0, len(comparison.windows) - 1, count).round().astype(int)
@@ -130,9 +138,10 @@ class _Shrinking:
             quantize_onnx(self.source, path, only=[layer])
             return path
         path = self.folder / "one.xml"
-        others = [name for name in layers if name != layer]
+        in_fp32 = [name for name in layers if name != layer]
+        # Fewer samples: a graph is calibrated for each layer.
         step = max(1, len(self._calibration) // _CALIBRATION_OF_LAYER)
-        quantize_openvino(self.source, path, self._calibration[::step], excluded=others)
+        quantize_openvino(self.source, path, self._calibration[::step], excluded=in_fp32)
         return path
 
 
@@ -214,6 +223,16 @@ def _quality(
     path: Path,
     excluded: Sequence[str],
 ) -> ExportQuality:
+    """Returns what the smaller graph costs and saves; speeds are measured later.
+
+    Args:
+        work: The graph's files and limits.
+        outputs: Its outputs for the compared rows.
+        after: Its scores.
+        before: Bytes of the graph in fp32.
+        path: The smaller graph.
+        excluded: Layers that stay in fp32.
+    """
     check = work.check
     return ExportQuality(
         source=work.comparison.source,

@@ -47,8 +47,8 @@ def layers_of(path: Path, file_format: str) -> list[str]:
 
     Args:
         path: The model in fp32.
-        file_format: `onnx`: products with weights, and tables. `openvino`: products of two
-            activations as well, and the names are those that OpenVINO gives.
+        file_format: `onnx`: products with weights, and embedding tables. `openvino`: products of
+            two activations as well, and the names are those that OpenVINO gives.
     """
     if file_format == "openvino":
         return _openvino_layers_of(path)
@@ -64,6 +64,7 @@ def layers_of(path: Path, file_format: str) -> list[str]:
 
 
 def _openvino_layers_of(path: Path) -> list[str]:
+    """Returns the names that OpenVINO gives to the operations of an ONNX model that become int8."""
     import openvino
 
     model = openvino.Core().read_model(str(path))

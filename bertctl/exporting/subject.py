@@ -83,9 +83,10 @@ class Subject:
         return GraphNetwork(self.model, with_windows=self.windows is not None)
 
     def windows_of(self, features: Features, indices: Ints) -> list[Window]:
-        """Returns everything that the model reads of some windows of `Features`.
+        """Returns everything that the model reads for some windows of `Features`, without padding.
 
-        That is each choice, each sentence, and each part of a long text.
+        A window of features can be several for the model: one per choice, per sentence of a pair of
+        sentences, or per part of a long text.
         """
         objective = self.task.objective(self.model.padding)
         rng = WindowRandom(0)
@@ -158,9 +159,10 @@ def _opened(
 
 def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
     """Returns an encoder without a head, opened for vectors of texts: the mean of its tokens'."""
-    looked_at = inspect_model(ModelSection(name=str(path), max_length=_SHORTEST))
-    modules = read_modules(looked_at.folder) or SentenceModules()
-    longest = modules.max_length or read_length(looked_at.config)
+    # Opened with the shortest length first, as only its files tell the length that it reads.
+    found_model = inspect_model(ModelSection(name=str(path), max_length=_SHORTEST))
+    modules = read_modules(found_model.folder) or SentenceModules()
+    longest = modules.max_length or read_length(found_model.config)
     fields = {"model.max_length": longest, **options, "model.name": str(path)}
     recipe = load_recipe(ENCODER_TASK, options=fields)
     source = inspect_model(recipe.model)
@@ -177,7 +179,10 @@ def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listene
 
 
 def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
-    """Returns how windows become one answer, if the run pools the windows of long texts."""
+    """Returns how windows become one answer, if the run pools the windows of long texts.
+
+    It holds the weights of the last layer, which an export computes outside of its graph.
+    """
     if run.recipe.model.long_text != "window" or run.task.auto_class != _POOLS_WINDOWS:
         return None
     from bertctl.modeling.heads import last_layer
@@ -188,7 +193,7 @@ def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
         head = network.head
         if head.pooling == FIRST_OF_WORD:
             return None
-        how = ExportWindows.model_validate(
+        window_pooling = ExportWindows.model_validate(
             {
                 "pooling": head.windows,
                 "tokens_pooling": head.pooling,
@@ -196,19 +201,19 @@ def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
                 "uncounted": [] if head.special_tokens else sorted(special_ids(model.tokenizer)),
             }
         )
-        return WindowAnswers(how, head.weight, head.bias)
+        return WindowAnswers(window_pooling, head.weight, head.bias)
 
     pooling = network.window_pooling
-    _, last = last_layer(network)
-    how = ExportWindows(pooling=pooling.how)
-    weight = last.weight.detach().numpy()
+    _, last_linear = last_layer(network)
+    window_pooling = ExportWindows(pooling=pooling.how)
+    weight = last_linear.weight.detach().numpy()
     bias = np.zeros(len(weight), dtype=np.float32)
-    if last.bias is not None:
-        bias = last.bias.detach().numpy()
+    if last_linear.bias is not None:
+        bias = last_linear.bias.detach().numpy()
     query = None
     if pooling.how == "attention":
         query = pooling.query.detach().numpy()
-    return WindowAnswers(how, weight, bias, query)
+    return WindowAnswers(window_pooling, weight, bias, query)
 
 
 _POOLS_WINDOWS = "AutoModelForSequenceClassification"

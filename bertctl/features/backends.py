@@ -103,9 +103,9 @@ def open_encoder(
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
     if "pooler" in spec.poolings:
         needed.append("pooler_output")
-    ours = frozen_engine(loaded, compute)
-    engine = ours
-    if needed:
+    torch_engine = frozen_engine(loaded, compute)
+    engine = torch_engine
+    if needed:  # word embeddings alone are read from the table, without a graph
         path = cached_graph(source, loaded, n_layers, listener=listener)
         session = open_graph(
             path,
@@ -115,10 +115,11 @@ def open_encoder(
             precision=compute.precision,
             remedy=f"Delete {path}: it is made again.",
         )
-        engine = replace(ours, backend=GraphEncoder(session, tuple(needed)))
+        engine = replace(torch_engine, backend=GraphEncoder(session, tuple(needed)))
     encoder = Encoder(source, loaded, spec, engine)
     windows = _some_windows(encoder, job, sample)
-    lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
+    torch_encoder = Encoder(source, loaded, spec, torch_engine)
+    lowest = lowest_cosine(encoder, torch_encoder, windows)
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
             f"`backend={job.backend}` gives other vectors than torch for '{source.name}' "
@@ -141,12 +142,10 @@ def fastest_backend(
     sample: Rows,
     listener: Listener = SILENT,
 ) -> str:
-    """Returns the fastest of the backends that are installed.
+    """Returns the fastest of the backends that are installed, measured on some rows of the input.
 
-    Another one than torch has to be `WORTH` its conversion.
-
-    What was measured on this machine with this model holds from then on. For a few rows nothing is
-    converted.
+    Another one than torch has to be so much faster that it is `WORTH` its conversion. The speeds
+    are remembered for this machine and model. For a few rows nothing is converted or measured.
 
     Args:
         source: the model's files.
@@ -160,13 +159,15 @@ def fastest_backend(
         name for name in PACKAGES if is_installed(name) and compute.precision in precisions(name)
     ]
     if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
-        only = f"the only one here on {compute.device} in {compute.precision}"
-        listener.say(
-            "torch computes: " + (f"fewer than {_SAMPLE} rows" if len(sample) < _SAMPLE else only)
-        )
+        if len(sample) < _SAMPLE:
+            reason = f"fewer than {_SAMPLE} rows"
+        else:
+            reason = f"the only one here on {compute.device} in {compute.precision}"
+        listener.say(f"torch computes: {reason}")
         return "torch"
 
     def measure() -> Speeds:
+        """Returns rows per second by backend; 0 for one that can't have this model."""
         encoders = {}
         for name in names:
             try:
@@ -181,7 +182,8 @@ def fastest_backend(
             except (DeviceError, UnavailableError) as error:
                 listener.say(f"{name} is left out: {error.message}")
         windows = _some_windows(encoders["torch"], job, sample)
-        seconds = {name: min(of_rounds) for name, of_rounds in _in_turns(encoders, windows).items()}
+        rounds = _in_turns(encoders, windows)
+        seconds = {name: min(seconds_of_rounds) for name, seconds_of_rounds in rounds.items()}
         return {name: windows.rows / seconds[name] if name in seconds else 0.0 for name in names}
 
     packages = itertools.chain.from_iterable(PACKAGES[name] for name in names)
@@ -224,7 +226,8 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
         sentence_modules=spec.sentence_modules,
     )
     by_length = sorted(range(len(rows)), key=lambda i: len(rows.columns["text"][i]))
-    return row_encoder.encode(rows.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
+    step = max(1, len(by_length) // _SAMPLE)
+    return row_encoder.encode(rows.select(by_length[::step]))
 
 
 def lowest_cosine(first: Encoder, second: Encoder, windows: EncodedWindows) -> float:
@@ -243,6 +246,7 @@ def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
 
 
 def _cosines(a: Floats32, b: Floats32) -> Floats:
+    """Returns (N,) cosines of (N, D) vectors with those of the same rows; 1 where both are 0."""
     x = a.astype(np.float64)
     y = b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)

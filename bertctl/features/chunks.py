@@ -29,17 +29,20 @@ def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
     Raises:
         DataError: it has no rows; or whatever its reading raises.
     """
-    left = iter(stream)
-    first = next(left, None)
-    if first is None or not len(first):
+    rest = iter(stream)
+    first_rows = next(rest, None)
+    if first_rows is None or not len(first_rows):
         raise DataError(
             f"{source} has no rows", remedy="Give texts, one per line, or a file with rows."
         )
-    return itertools.chain([first], left)
+    return itertools.chain([first_rows], rest)
 
 
 def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
-    """Joins rows until there are `CHUNK_ROWS` of them, or `CHUNK_CHARACTERS` characters."""
+    """Yields the rows in chunks of at least `CHUNK_ROWS` rows or `CHUNK_CHARACTERS` characters.
+
+    The last chunk has what is left.
+    """
     pending: list[Rows] = []
     count = characters = 0
     for rows in stream:
@@ -75,14 +78,18 @@ def joined(parts: list[Rows]) -> Rows:
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:
     """Splits a chunk so that the token vectors of each part fit into memory.
 
-    A character is at most about one token.
+    Args:
+        rows: A chunk of rows.
+        numbers_per_token: Numbers of all vectors of a token.
     """
     limit = max(1, _TOKEN_NUMBERS // numbers_per_token)
-    first = characters = 0
+    begin = 0
+    n_tokens = 0
     for i, text in enumerate(rows.columns["text"]):
-        if i > first and characters + len(text) // 3 > limit:
-            yield rows.select(range(first, i))
-            first = i
-            characters = 0
-        characters += len(text) // 3 + 2
-    yield rows.select(range(first, len(rows)))
+        # A token has about three characters, and a text two special tokens.
+        if i > begin and n_tokens + len(text) // 3 > limit:
+            yield rows.select(range(begin, i))
+            begin = i
+            n_tokens = 0
+        n_tokens += len(text) // 3 + 2
+    yield rows.select(range(begin, len(rows)))

@@ -79,7 +79,8 @@ class EncodedWindows:
 
         Args:
             texts: Encoded.
-            n_special: Special tokens of a text; without it `all_unknown` is empty.
+            n_special: Special tokens of a text; without it `all_unknown`, the rows whose tokens are
+                all unknown, is empty.
         """
         encoded, owner = texts.texts_and_rows()
         lost = texts.truncated_tokens
@@ -138,18 +139,11 @@ class RowEncoder:
         Raises:
             UsageError: windows over pairs.
         """
-        if self._sentence_modules is None:
-            before = 0
-        else:
-            before = len(self._sentence_modules.prompt())
+        prompt_length = 0  # characters, which offsets of tokens do not count
         if self._sentence_modules is not None:
-            rows = replace(
-                rows,
-                columns={
-                    **rows.columns,
-                    "text": self._sentence_modules.prepared(rows.columns["text"]),
-                },
-            )
+            prompt_length = len(self._sentence_modules.prompt())
+            prompted_texts = self._sentence_modules.prepared(rows.columns["text"])
+            rows = replace(rows, columns={**rows.columns, "text": prompted_texts})
         texts = rows.columns["text"]
         if rows.has("pair"):
             pairs = rows.columns["pair"]
@@ -172,7 +166,7 @@ class RowEncoder:
                 self._tokenizer,
                 words or texts,
                 are_words=words is not None,
-                before=before,
+                before=prompt_length,
             )
         ]
         if pairs is not None:
@@ -183,6 +177,12 @@ class RowEncoder:
         )
 
     def _windows(self, sides: "Sequence[_Side]", word_counts: Ints | None) -> EncodedWindows:
+        """Returns the windows of N rows whose tokens have offsets.
+
+        Args:
+            sides: The first texts of the rows, and for pairs the second ones.
+            word_counts: (N,) words of each row; None where rows are texts.
+        """
         layout = Layout.of(self._tokenizer, pair=len(sides) > 1)
         room = self._long.max_length - layout.special
         lengths = [side.tokens.lengths for side in sides]
@@ -202,12 +202,9 @@ class RowEncoder:
                 step=step,
                 reach_back=True,
             )
-        first = sides[0].tokens
-        side_tokens = [
-            Ragged(
-                first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first
-            )
-        ]
+        first_texts = sides[0].tokens
+        window_starts = first_texts.starts[windows.rows] + windows.first
+        side_tokens = [Ragged(first_texts.flat, window_starts, windows.last - windows.first)]
         if kept_pair_lengths is not None:
             side_tokens.append(sides[1].tokens.cut(kept_pair_lengths))
         ids, type_ids, starts = layout.fill(side_tokens)
@@ -304,14 +301,14 @@ def _places(
     windows: SlidingWindows,
     word_counts: Ints | None,
 ) -> TokenPlaces:
-    """Returns where the tokens of windows come from.
+    """Returns where the tokens of windows come from: their characters, their words, their side.
 
     Args:
-        layout: of the windows.
-        sides: whose tokens they are.
-        side_tokens: those of each side that stand in each window.
-        windows: over the first side.
-        word_counts: passed on.
+        layout: Order of special tokens and texts in a window.
+        sides: The first texts of the rows, and for pairs the second ones.
+        side_tokens: For each side the tokens of each window.
+        windows: Windows over the first texts.
+        word_counts: (N,) words of each row, which are passed on.
     """
     # The layout filled with the number of each token in place of its id, and -1 for special tokens.
     blank = Layout(tuple(replace(slot, ids=(-1,) * len(slot.ids)) for slot in layout.slots))
@@ -336,13 +333,12 @@ def _places(
     is_kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), is_kept)
     words = [side.words for side in sides]
     if len(sides) > 1:  # the second text's words are counted on
-        last = np.where(
-            side_tokens[0].lengths > 0, side_tokens[0].starts + side_tokens[0].lengths - 1, 0
-        )
+        has_tokens = side_tokens[0].lengths > 0
+        last_tokens = np.where(has_tokens, side_tokens[0].starts + side_tokens[0].lengths - 1, 0)
         if len(words[0]):
-            shift = np.where(side_tokens[0].lengths > 0, 1 + words[0][last], 0)
+            shift = np.where(has_tokens, 1 + words[0][last_tokens], 0)
         else:
-            shift = np.zeros_like(last)
+            shift = np.zeros_like(last_tokens)
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
     # The last row, -1, is for special tokens.
     spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])

@@ -82,7 +82,12 @@ class VectorSpec:
 
     @classmethod
     def of(cls, names: VectorNames, source: ModelFiles, windows: str = "mean") -> Self:
-        """Returns what a model makes of the names, and of windows pooled so.
+        """Returns the vectors that these names mean for a model.
+
+        Args:
+            names: Layers, poolings and prompt, as they were typed.
+            source: The model's files.
+            windows: How the windows of a long text are pooled.
 
         Raises:
             UsageError: a layer or pooling that there is none of, or one that is learned.
@@ -112,18 +117,18 @@ class VectorSpec:
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Returns each layer with each pooling.
+        """Returns each layer with each pooling, for each of which a text gets a vector.
 
-        The pooler, and what the model's folder says, read the last layer only.
+        The poolings "pooler" and "model" (as the model's folder says) read the last layer only.
 
         Raises:
             UsageError: one of these two without the last layer.
         """
-        last = [
+        last_layers = [
             layer for layer in self.layers if layer.join == "one" and layer.states == (n_layers,)
         ]
         for name in _OF_LAST & {*self.poolings}:
-            if not last:
+            if not last_layers:
                 message = (
                     f"the pooling '{name}' reads the last layer, and that is not among the layers"
                 )
@@ -131,7 +136,7 @@ class VectorSpec:
         return [
             (layer, pooling)
             for layer, pooling in itertools.product(self.layers, self.poolings)
-            if pooling not in _OF_LAST or layer is last[0]
+            if pooling not in _OF_LAST or layer is last_layers[0]
         ]
 
 
@@ -186,7 +191,7 @@ class Encoder:
         *,
         budget: int | None = None,
     ) -> None:
-        # Unknown words, and tokens before a text, do not count.
+        # Of static word vectors, unknown words and tokens before a text do not count.
         if source.config.get(WORD_VECTORS):
             spec = replace(spec, special_tokens=False)
         self.source = source
@@ -232,12 +237,15 @@ class Encoder:
         """Returns D for each layer and pooling."""
         if self.sentences is not None and self.spec.poolings == ("model",):
             return [self.sentences.size]
-        return [
-            layer.size(self.widths[layer.states[0]])
-            * (len(layer.states) if layer.is_learned else 1)
-            * (2 if how == "mean-max" else 1)
-            for layer, how in self.pairs
-        ]
+        sizes = []
+        for layer, pooling in self.pairs:
+            size = layer.size(self.widths[layer.states[0]])
+            if layer.is_learned:  # its states lie side by side until a probe has learned their mix
+                size *= len(layer.states)
+            if pooling == "mean-max":
+                size *= 2
+            sizes.append(size)
+        return sizes
 
     def texts(
         self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
@@ -318,18 +326,19 @@ class Encoder:
         is_kept = token_places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
             is_kept = is_kept & (token_places.words >= 0)
-        vectors = [part[is_kept] for part in token_vectors]
+        vectors = [layer_vectors[is_kept] for layer_vectors in token_vectors]
         ids = encoded.ids[is_kept]
         spans = token_places.spans[is_kept]
-        second = token_places.second[is_kept]
+        in_second_text = token_places.second[is_kept]
         row_of = np.repeat(windows.owner, encoded.lengths)[is_kept]
         if self.spec.words is not None:
             words = token_places.words[is_kept]
             per_row = token_places.word_counts
-            if per_row is None:
+            if per_row is None:  # of a text as many as its tokens name
                 per_row = np.zeros(windows.rows, dtype=np.int64)
                 np.maximum.at(per_row, row_of, words + 1)
-            word_of = (np.cumsum(per_row) - per_row)[row_of] + words
+            words_before = np.cumsum(per_row) - per_row
+            word_of = words_before[row_of] + words
             vectors, spans = _by_word(
                 vectors,
                 spans,
@@ -338,17 +347,17 @@ class Encoder:
                 how=self.spec.words,
             )
             row_of = np.repeat(np.arange(windows.rows), per_row)
-            second = np.isin(np.arange(len(row_of)), word_of[second])
+            in_second_text = np.isin(np.arange(len(row_of)), word_of[in_second_text])
             ids = np.zeros(0, dtype=np.int32)
         counts = np.bincount(row_of, minlength=windows.rows).astype(np.int64)
         if self.spec.normalize:
-            vectors = [unit_length(part) for part in vectors]
+            vectors = [unit_length(layer_vectors) for layer_vectors in vectors]
         return TokenVectors(
-            vectors,
-            counts,
-            ids,
-            spans,
-            second,
+            vectors=vectors,
+            counts=counts,
+            ids=ids,
+            spans=spans,
+            second=in_second_text,
         )
 
     def first_tokens(
@@ -370,9 +379,9 @@ class Encoder:
         for batch in self._forward(features.encoded):
             words = features.prediction_indices(batch.indices)
             windows = np.repeat(np.arange(len(batch.indices)), features.weights[batch.indices])
-            at = (torch.from_numpy(windows), torch.from_numpy(features.places[words]))
+            first_tokens = (torch.from_numpy(windows), torch.from_numpy(features.places[words]))
             for state, target in into.items():
-                target[words] = batch.states[state][at].float().cpu().numpy()
+                target[words] = batch.states[state][first_tokens].float().cpu().numpy()
             if done is not None:
                 done(len(batch.indices))
 
@@ -538,9 +547,16 @@ def _cls_last(loaded: "Model") -> bool:
 def _by_word(
     vectors: Sequence[Floats32], spans: Ints32, word_of: Ints, n_words: int, how: str
 ) -> tuple[list[Floats32], Ints32]:
-    """Returns the vectors of words, made of their tokens', and their first and last + 1 characters.
+    """Returns the (W, D) vectors of words for each layer, and their (W, 2) characters.
 
     A word that no token belongs to (one of control characters) gets zeros.
+
+    Args:
+        vectors: (T, D) vectors of tokens for each layer.
+        spans: (T, 2) first character of each token, and the one after its last.
+        word_of: (T,) word of each token.
+        n_words: W.
+        how: How the tokens of a word are pooled.
     """
     import torch
 

@@ -126,10 +126,10 @@ def _check_spec(source: ExportFolder, spec: VectorSpec) -> None:
     Raises:
         UsageError: Other layers than the last, vectors of tokens, or another pooling.
     """
-    last = (layer_count(source.config),)
-    other = [layer.name for layer in spec.layers if layer.states != last]
-    if other:
-        _refuse(source, f"has the last layer only, and `layers={other[0]}` was given")
+    last_state = (layer_count(source.config),)
+    lower_layers = [layer.name for layer in spec.layers if layer.states != last_state]
+    if lower_layers:
+        _refuse(source, f"has the last layer only, and `layers={lower_layers[0]}` was given")
     if spec.by_token:
         _refuse(source, "gives vectors of texts, and those of tokens were asked for")
     for pooling in spec.poolings:

@@ -78,16 +78,16 @@ class _State:
     """
 
     def __init__(
-        self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None
+        self, path: Path, settings: Mapping[str, Any], earlier: Mapping[str, Any] | None
     ) -> None:
         self._path = path
         self._settings = settings
         self._hash = hashlib.sha256()
         self._expected = None
         self.progress = _Progress()
-        if left:
-            self._expected = left["texts_sha256"]
-            self.progress = _Progress(**left.get("progress", {}))
+        if earlier:
+            self._expected = earlier["texts_sha256"]
+            self.progress = _Progress(**earlier.get("progress", {}))
         self.saved_rows = self.progress.rows
 
     def add(self, rows: Rows) -> None:
@@ -223,21 +223,20 @@ def _opened_on_backend(
     source = files
     job = replace(job, long=long)
     stream = require_rows(rows.stream(listener=listener), rows.name)
-    first = next(stream)
+    first_rows = next(stream)  # the backend is measured and checked on them
     compute = source.compute(runtime)
     if job.backend == "auto":
+        backend = ""
         if workers.is_first:
-            chosen = fastest_backend(
+            backend = fastest_backend(
                 source,
                 spec,
                 compute,
                 job,
-                first,
+                first_rows,
                 listener,
             )
-        else:
-            chosen = ""
-        job = replace(job, backend=workers.share(chosen))
+        job = replace(job, backend=workers.share(backend))
     listener.say(
         f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}")
     )
@@ -246,10 +245,10 @@ def _opened_on_backend(
         spec,
         compute,
         job,
-        first,
+        first_rows,
         listener,
     )
-    return encoder, job, itertools.chain([first], stream)
+    return encoder, job, itertools.chain([first_rows], stream)
 
 
 def compute_features(
@@ -282,14 +281,14 @@ def compute_features(
         sentence_modules=spec.sentence_modules,
     )
     stream = require_rows(rows.stream(listener=listener), rows.name)
-    parts: list[Floats32] = []
+    vectors_of_chunks: list[Floats32] = []
     n_rows = 0
     for chunk in chunks(stream):
-        parts.append(np.hstack(encoder.texts(row_encoder.encode(chunk))))
+        vectors_of_chunks.append(np.hstack(encoder.texts(row_encoder.encode(chunk))))
         n_rows += len(chunk)
         listener.advance("rows", n_rows, 0)
     listener.finish("rows")
-    return np.concatenate(parts)
+    return np.concatenate(vectors_of_chunks)
 
 
 def _opened_model(
@@ -297,11 +296,12 @@ def _opened_model(
 ) -> tuple[ModelFiles, VectorSpec, LongText]:
     """Returns the model's files, what its vectors are made of, and how long texts are read.
 
-    Where nobody says the length, it is as the folder says.
+    If the recipe names no length, and vectors are made as the model's folder says, the folder's
+    length is taken, too.
     """
     is_length_open = "max_length" not in recipe.model.model_fields_set
     by_folder = "model" in vectors.poolings and is_length_open
-    if by_folder:
+    if by_folder:  # with a length that every model has, as the folder is still to be read
         source = find_files(recipe.with_fields("model", max_length=4).model)
     else:
         source = find_files(recipe.model)
@@ -362,41 +362,44 @@ def extract(
         [path] = job.sharing.paths
         folder = path.with_suffix("")
     if shard:
-        begun_in = [path]
+        possible_states = [path]
     elif workers.count > 1:
-        begun_in = [job.sidecar, path]
+        possible_states = [job.sidecar, path]
     else:
         # Several processes may have begun; their settings tell these states apart. Names such as
         # 1-of-3.json belong to shards.
         states = (file for file in job.folder.glob("[0-9]*.json") if file.stem.isdecimal())
-        begun_in = [job.sidecar, *states]
-    left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
+        possible_states = [job.sidecar, *states]
+    state_path = next(filter(Path.exists, possible_states), path)
+    earlier = _left_by_an_earlier_attempt(job, state_path, settings)
     workers.wait()  # the first process deletes the state that the others have just read
-    if left is not None and left.get("complete"):
-        state = _State(path, settings, left)
-        for part in chunks(stream):
-            state.add(part)
+    if earlier is not None and earlier.get("complete"):
+        # Nothing is left to do, if the input is still the same.
+        state = _State(path, settings, earlier)
+        for chunk in chunks(stream):
+            state.add(chunk)
         state.check()
-        listener.say(f"{job.output} was finished: {left['rows']} rows")
+        listener.say(f"{job.output} was finished: {earlier['rows']} rows")
         shutil.rmtree(job.folder, ignore_errors=True)
-        return left
+        return earlier
     if job.sharing.paths and not shard:
         return _merge(stream, job, layout, settings)
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
-    state = _State(path, settings, left)
-    begun = state.progress.store if left else None
+    state = _State(path, settings, earlier)
+    stored = state.progress.store if earlier else None
 
     def rows_saved() -> int:
+        """Returns how many rows a process that is stopped now has saved, for the message."""
         return state.saved_rows
 
     try:
         with outliving(rows_saved):
             with hold(folder / ".lock"):
-                if left is None and not shard:
+                if earlier is None and not shard:
                     # These files describe the folder, which is made anew.
                     job.sidecar.unlink(missing_ok=True)
                     folder.with_suffix(".json").unlink(missing_ok=True)
-                with closing(VectorStore(folder, layout, begun)) as store:
+                with closing(VectorStore(folder, layout, stored)) as store:
                     _compute_all(
                         stream,
                         encoder,
@@ -423,24 +426,37 @@ def extract(
 def _merge(
     rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Makes the file of all shards, once the input is seen to be theirs."""
+    """Writes the file of all shards, once their records show that they are of this input.
+
+    Args:
+        rows: The input, which is hashed.
+        job: Where to, and paths of the shards' records.
+        layout: Arrays of the file.
+        settings: What shards must agree on.
+
+    Returns:
+        The content of OUT.json.
+
+    Raises:
+        UsageError: A shard has other rows or settings, or is not finished.
+    """
     state = _State(job.sidecar, settings, None)
     paths = job.sharing.paths
-    for part in chunks(rows):
-        state.add(part)
-        state.progress.rows += len(part)
+    for chunk in chunks(rows):
+        state.add(chunk)
+        state.progress.rows += len(chunk)
     document = state.document(complete=True)
     for number, path in enumerate(paths, start=1):
-        left = read_json(path, kind=DataError, remedy=AGAIN)
+        record = read_json(path, kind=DataError, remedy=AGAIN)
         expected = {**document, "shard": [number, len(paths)]}
-        other = [
+        differing = [
             name
             for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256")
-            if left.get(name) != expected.get(name)
+            if record.get(name) != expected.get(name)
         ]
-        if other:
+        if differing:
             raise UsageError(
-                f"{path} is of another whole, or not finished: other {', '.join(other)}",
+                f"{path} is of another whole, or not finished: other {', '.join(differing)}",
                 remedy=AGAIN,
             )
     return _finish(job, layout, state, ALONE)
@@ -455,6 +471,22 @@ def _compute_all(
     workers: Workers,
     listener: Listener,
 ) -> None:
+    """Computes the vectors of this process's chunks, from where an earlier attempt ended.
+
+    What was stored survives a kill: it is committed from time to time, and at the end.
+
+    Args:
+        stream: All rows of the input.
+        encoder: Computes vectors.
+        job: What is read of long texts.
+        state: Progress and hash of the input so far.
+        store: Takes the vectors.
+        workers: The processes; of n processes each computes every n-th chunk.
+        listener: Receives progress.
+
+    Raises:
+        DataError: The input is not that of the earlier attempt.
+    """
     row_encoder = RowEncoder(
         encoder.engine.tokenizer,
         job.long,
@@ -462,8 +494,10 @@ def _compute_all(
         sentence_modules=encoder.spec.sentence_modules,
     )
     progress = state.progress
-    started = committed = time.monotonic()
-    n_read = computed = 0
+    started_at = time.monotonic()
+    committed_at = started_at
+    n_read = 0
+    n_computed = 0
     to_skip = progress.rows
     for number, rows in enumerate(chunks(stream)):
         state.add(rows)
@@ -472,32 +506,34 @@ def _compute_all(
             if n_read == to_skip:
                 state.check()
             continue
-        vectors = 0
+        n_vectors = 0
         if number % workers.count == workers.rank:
-            parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
-            vectors = sum(
-                _compute(
+            # Vectors of all tokens of a chunk may not fit into memory.
+            row_parts: Iterable[Rows] = [rows]
+            if encoder.spec.by_token:
+                row_parts = split_for_memory(rows, sum(encoder.sizes))
+            for row_part in row_parts:
+                n_vectors += _compute(
                     encoder,
                     row_encoder,
-                    part,
+                    row_part,
                     progress,
                     store,
                 )
-                for part in parts
-            )
-            computed += len(rows)
-            # Filling the heap again costs a sixtieth of a chunk's time.
+            n_computed += len(rows)
+            # Vectors and layers of all sizes leave holes in the heap: 12 MB more every few chunks.
+            # Filling it again costs a sixtieth of a chunk's time, so it is trimmed at every fourth.
             if number // workers.count % 4 == 3:
-                # vectors and layers of all sizes leave holes: 12 MB more every few chunks
                 trim_heap()
         progress.rows = n_read
         if workers.count > 1 or job.sharing.shard:
-            progress.chunks.append([number % workers.count, len(rows), vectors])
-        now = time.monotonic()
-        listener.advance("rows", n_read, 0, {"rows/s": computed / max(1e-9, now - started)})
-        if now - committed > _SECONDS_BETWEEN_COMMITS:
+            progress.chunks.append([number % workers.count, len(rows), n_vectors])
+        current_time = time.monotonic()
+        rows_per_second = n_computed / max(1e-9, current_time - started_at)
+        listener.advance("rows", n_read, 0, {"rows/s": rows_per_second})
+        if current_time - committed_at > _SECONDS_BETWEEN_COMMITS:
             state.save(store.commit())
-            committed = now
+            committed_at = current_time
     if n_read < to_skip:
         message = (
             f"{job.source} has {n_read} rows, and {to_skip} had been extracted: it has changed"
@@ -602,6 +638,11 @@ _MUST_AGREE = (
 
 
 def _layout(encoder: TextEncoder, job: ExtractJob) -> VectorLayout:
+    """Returns the arrays of the output file: layers, size and type of vectors, names of tokens.
+
+    Raises:
+        UsageError: Vectors that do not fit into one array.
+    """
     spec = encoder.spec
     learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
@@ -621,7 +662,7 @@ def _layout(encoder: TextEncoder, job: ExtractJob) -> VectorLayout:
     if len(set(encoder.sizes)) > 1:
         message = "these layers have vectors of different sizes, which do not fit into one array"
         raise UsageError(message, remedy="Run it once for each size.")
-    # Numbers with six decimals, whatever the type; needs the words' texts.
+    # JSON Lines have numbers with six decimals, whatever the type, and the texts of tokens.
     is_text = job.output.suffix.lower() == ".jsonl"
     token_names: tuple[str, ...] = ()
     if is_text and spec.by_token:
@@ -640,6 +681,7 @@ def _layout(encoder: TextEncoder, job: ExtractJob) -> VectorLayout:
 def _settings(
     encoder: TextEncoder, job: ExtractJob, layout: VectorLayout, processes: int
 ) -> dict[str, Any]:
+    """Returns what OUT.json says of how vectors were made, which a resumed attempt must share."""
     spec = encoder.spec
     return {
         "schema": SCHEMA,
@@ -666,9 +708,16 @@ def _settings(
 def _finish(
     job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers
 ) -> dict[str, Any]:
-    """Makes the file, in the first process, once all have stored their rows.
+    """Writes the file, in the first process, once all have stored their rows.
 
-    The rows have to be of one input.
+    Args:
+        job: Where to.
+        layout: Arrays of the file.
+        state: Progress of this process.
+        workers: The processes, which must have read the same input.
+
+    Returns:
+        The content of OUT.json; empty in all processes but the first.
     """
     workers.agree(state.document(complete=True)["texts_sha256"])
     if workers.rank:
@@ -680,15 +729,16 @@ def _finish(
     if workers.count > 1 or job.sharing.paths:
         folder = job.folder / "joined"
         paths = job.sharing.paths or [job.folder / f"{i}.json" for i in range(workers.count)]
-        others = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        states = [json.loads(path.read_text(encoding="utf-8"))["progress"] for path in paths]
         for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
-            setattr(progress, name, sum(other["progress"][name] for other in others))
-        vectors = sum(other["progress"]["store"]["vectors"] for other in others)
-        done = [
-            (process, rows, others[process]["progress"]["chunks"][i][2])
-            for i, (process, rows, _) in enumerate(others[0]["progress"]["chunks"])
+            setattr(progress, name, sum(process_state[name] for process_state in states))
+        vectors = sum(process_state["store"]["vectors"] for process_state in states)
+        # Each process knows all chunks, but only of its own how many vectors they have.
+        chunks_in_order = [
+            (process, rows, states[process]["chunks"][i][2])
+            for i, (process, rows, _) in enumerate(states[0]["chunks"])
         ]
-        join_stores([path.with_suffix("") for path in paths], done, folder, layout)
+        join_stores([path.with_suffix("") for path in paths], chunks_in_order, folder, layout)
     write_features(job.output, layout, folder)
     final = state.document(complete=True) | {"shape": [vectors, *layout.vector_shape]}
     if job.sharing.shard:
@@ -711,9 +761,9 @@ def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any
     n_rows = 0
     n_input_rows = 0
     for shard_of_chunk, rows, _ in progress.chunks:
-        first = n_input_rows
+        begin = n_input_rows
         n_input_rows += rows
         if shard_of_chunk == number - 1:
-            ranges.append([first, n_input_rows])
+            ranges.append([begin, n_input_rows])
             n_rows += rows
     return {"rows": n_rows, "rows_of_input": n_input_rows, "row_ranges": ranges}

@@ -101,6 +101,10 @@ def _write_h5(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
+    """Writes a line per row in the format of BERT's original extract_features.py.
+
+    Its field `linex_index` is the number of the row; the spelling is the original's.
+    """
     arrays = stored_arrays(folder, layout)
     vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
     with path.open("w", encoding="utf-8", newline="\n") as out:
@@ -136,15 +140,20 @@ def _layers(names: Sequence[str], vectors: Array) -> list[dict[str, Any]]:
 
 
 def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
+    """Writes rows with their vectors as Parquet, a row group at a time.
+
+    Raises:
+        DataError: Labels of kinds that fit no column.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     tables = _tables(layout, folder)
     try:
-        first = next(tables)
-        with pq.ParquetWriter(path, first.schema) as writer:
-            for table in chain([first], tables):
-                writer.write_table(_cast(table, first.schema))
+        first_table = next(tables)
+        with pq.ParquetWriter(path, first_table.schema) as writer:
+            for table in chain([first_table], tables):
+                writer.write_table(_cast(table, first_table.schema))
     except (pa.ArrowException, OverflowError) as error:
         remedy = "Make them of one kind in the input, or take .npz, which has no labels."
         raise DataError(
@@ -153,9 +162,10 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
-    """Returns the type of all labels: text if they are of several kinds.
+    """Returns the Parquet type of all labels: text if they are of several kinds.
 
-    It is None for lists, and without labels.
+    Whole numbers beside decimal ones are decimal. It is None for lists, whose type Parquet finds
+    out, and without labels.
     """
     import pyarrow as pa
 
@@ -167,7 +177,7 @@ def _label_type(folder: Path) -> "pa.DataType | None":
 
 
 def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
-    """Yields the row groups."""
+    """Yields the row groups of a Parquet file: columns of the rows, then vectors and tokens."""
     import pyarrow as pa
 
     arrays = stored_arrays(folder, layout)
@@ -178,12 +188,12 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         names = [f"vector_{layer}" for layer in layout.layers]
     group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
     rows = stored_rows(folder)
-    first = 0
+    first_row = 0
     label = _label_type(folder)
-    begun = False
-    while (row_group := list(islice(rows, group))) or not begun:  # a shard may have no rows
-        begun = True
-        last = first + len(row_group)
+    has_yielded = False
+    while (row_group := list(islice(rows, group))) or not has_yielded:  # a shard may have no rows
+        has_yielded = True
+        rows_end = first_row + len(row_group)
         for row in row_group:
             if label == pa.string() and row.get("label") is not None:
                 row["label"] = str(row["label"])
@@ -195,10 +205,11 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         for name in column_names:
             cells = [row.get(name) for row in row_group]
             columns[name] = pa.array(cells, types.get(name))
-        begin = first
-        end = last
+        # Vectors begin to end are those of the group's rows, or of their tokens.
+        begin = first_row
+        end = rows_end
         if layout.by_token:
-            offsets = arrays["offsets"][first : last + 1]
+            offsets = arrays["offsets"][first_row : rows_end + 1]
             begin, end = offsets[[0, -1]]
             starts = pa.array((offsets - begin).astype(np.int32))
         for layer, name in enumerate(names):
@@ -218,7 +229,7 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
                 for name, array in values.items()
             }
         yield pa.table(columns)
-        first = last
+        first_row = rows_end
 
 
 def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":

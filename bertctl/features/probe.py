@@ -171,6 +171,11 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
 
 
 def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
+    """Refuses `probe.repeats` where rows can't be held out anew.
+
+    Raises:
+        UsageError: The recipe names validation rows, or its labels are those of words.
+    """
     if recipe.probe.repeats == 1:
         return
     if recipe.data.name or recipe.data.validation_file:
@@ -187,6 +192,11 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
 
 
 def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
+    """Returns how classifiers are fitted: ridge regression of scores, else logistic regression.
+
+    Raises:
+        UsageError: A classifier of labels for a task with scores.
+    """
     section = recipe.probe
     head = task.head()
     is_regression = head["problem_type"] == "regression"
@@ -203,6 +213,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
         strengths=tuple(sorted(section.strengths)),
         folds=section.folds,
         seed=recipe.training.seed,
+        # Folds have the same share of each label; words stay with their sentences instead.
         stratify=head["problem_type"] == "single_label_classification"
         and "words" not in task.columns,
     )
@@ -232,9 +243,15 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
 
 
 def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> MetricsDocument:
-    """Computes, trains, scores, and writes the run folder.
+    """Computes features, trains probes, scores the best one, and writes the run folder.
 
-    It returns its metrics.json, with the table under `probe`.
+    Args:
+        job: What `prepare` has checked.
+        folder: The run folder, which is made.
+        listener: Receives progress.
+
+    Returns:
+        Its metrics.json, with the table of all probes under `probe`.
     """
     job.write_inputs(folder, "probe")
     try:
@@ -249,10 +266,11 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> Met
 
 
 def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocument:
+    """Computes, trains, scores and writes; see `run`, which records failures."""
     started = time.perf_counter()
     train = job.features["train"]
-    held = job.features[job.selection]
-    labels = np.concatenate([labels_of(train), labels_of(held)])
+    held_out = job.features[job.selection]
+    labels = np.concatenate([labels_of(train), labels_of(held_out)])
     table = []
     steps = itertools.count(1)
 
@@ -267,11 +285,8 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     sentences = itertools.chain.from_iterable(fold.sentences() for fold in folds)
     for sentence in dict.fromkeys(sentences):
         listener.say(sentence)
-    listener.say(
-        f"features: the encoder reads "
-        f"{train.windows_of_rows().sum() + held.windows_of_rows().sum():,} "
-        "windows, once"
-    )
+    n_windows = train.windows_of_rows().sum() + held_out.windows_of_rows().sum()
+    listener.say(f"features: the encoder reads {n_windows:,} windows, once")
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     listener.say(
@@ -293,9 +308,12 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     listener.say(f"scoring: layer {best.layer.name}, {best.pooling} pooling")
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
+    # Layers and strengths are chosen by cross-validation on the training rows.
     compared = {"layer": len(table), "C": len(job.settings.strengths)}
-    # Layers and strengths are chosen by cross-validation.
-    chosen = {name: {"split": "train", "of": of} for name, of in compared.items() if of > 1}
+    chosen = {}
+    for name, n_candidates in compared.items():
+        if n_candidates > 1:
+            chosen[name] = {"split": "train", "of": n_candidates}
     scores = job.metrics(results) | {
         "probe": table_document(job, table, best, folds[0]),
         "selected_on": chosen,
@@ -314,15 +332,16 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
 
 
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
-    """Returns the vectors of the training rows, then of the validation rows, for each probe.
+    """Returns (N, D) vectors of the training rows, then the validation rows, for each probe.
 
-    Of words it is those of the rows' words.
+    If tags of words are learned, they are vectors of the rows' words.
     """
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)
     n_done = 0
 
     def done(count: int) -> None:
+        """Reports that so many more windows are computed."""
         nonlocal n_done
         n_done += count
         listener.advance("features", n_done, total)
@@ -332,11 +351,11 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
         if job.by_word:
             return WordVectors(job.encoder, cast(Sequence[WordFeatures], features), done)
         windows = [
-            EncodedWindows.of(split_part)
-            for split_part in cast(Sequence[SequenceFeatures], features)
+            EncodedWindows.of(split_features)
+            for split_features in cast(Sequence[SequenceFeatures], features)
         ]
-        parts = [job.encoder.texts(split_part, done=done) for split_part in windows]
-        return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
+        train, validation = (job.encoder.texts(split, done=done) for split in windows)
+        return [np.concatenate([a, b]) for a, b in zip(train, validation, strict=True)]
     finally:
         listener.finish("features")
 
@@ -349,23 +368,24 @@ class WordVectors(Sequence[Floats32]):
     """
 
     def __init__(
-        self, encoder: Encoder, parts: Sequence[WordFeatures], done: Callable[[int], None]
+        self, encoder: Encoder, splits: Sequence[WordFeatures], done: Callable[[int], None]
     ) -> None:
+        """Computes the states of all words of the splits, one split after the other."""
         self._encoder = encoder
-        words = sum(part.num_predictions for part in parts)
+        n_words = sum(split.num_predictions for split in splits)
         self._states = {
-            state: np.empty((words, width), dtype=np.float32)
+            state: np.empty((n_words, width), dtype=np.float32)
             for state, width in encoder.widths.items()
         }
-        at = 0
-        for part in parts:
-            word_range = slice(at, at + part.num_predictions)
+        begin = 0
+        for split in splits:
+            word_range = slice(begin, begin + split.num_predictions)
             encoder.first_tokens(
-                part,
+                split,
                 {state: values[word_range] for state, values in self._states.items()},
                 done=done,
             )
-            at = word_range.stop
+            begin = word_range.stop
 
     def __len__(self) -> int:
         return len(self._encoder.pairs)

@@ -139,13 +139,13 @@ class ProbeTrainer:
         self._labels = labels
         self._on_step = on_step
         splits = ("train", job.selection)
-        parts = [job.data.splits[split] for split in splits]
-        self._rows = joined(parts)
+        rows_of_splits = [job.data.splits[split] for split in splits]
+        self._rows = joined(rows_of_splits)
         self._gold = []
-        for rows in parts:
+        for rows in rows_of_splits:
             self._gold += [job.task.gold(rows, i) for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
-        # What folds keep whole: sentences of words, and texts that hang together.
+        # What folds keep whole: sentences of words, and texts of one group.
         if job.by_word:
             self._groups = _sentences(job)
         else:
@@ -171,19 +171,29 @@ class ProbeTrainer:
         vectors: Floats32,
         hold_outs: Sequence[tuple[Ints, Ints]],
     ) -> TrainedProbe:
-        """Returns the probe on one layer in one pooling, scored on each hold-out."""
+        """Returns the probe on one layer in one pooling, scored on each hold-out.
+
+        The probe is that of the first hold-out. Those of further ones only show how much the metric
+        depends on which rows are held out.
+
+        Args:
+            pair: The layer and the pooling.
+            vectors: (N, D) vectors of all rows, or of all words.
+            hold_outs: For each the rows to train on, and the rows held out.
+        """
         layer, pooling = pair
-        train, held = hold_outs[0]
-        others = hold_outs[1:]
-        score, fitted = self._fit(layer, vectors, train)
+        train_rows, held_out_rows = hold_outs[0]
+        score, fitted = self._fit(layer, vectors, train_rows)
         repeats = []
-        for train_rows, held_rows in others:
-            _, again = self._fit(layer, vectors, train_rows)
-            repeats.append(
-                self._score(again, vectors, held_rows, resamples=100)[self._job.primary].value
+        for repeat_train_rows, repeat_held_out_rows in hold_outs[1:]:
+            _, repeat_fitted = self._fit(layer, vectors, repeat_train_rows)
+            # The value alone is kept, so few resamples are enough.
+            repeat_metrics = self._score(
+                repeat_fitted, vectors, repeat_held_out_rows, resamples=100
             )
+            repeats.append(repeat_metrics[self._job.primary].value)
         resamples = self._job.recipe.evaluation.bootstrap_resamples
-        metrics = self._score(fitted, vectors, held, resamples=resamples)
+        metrics = self._score(fitted, vectors, held_out_rows, resamples=resamples)
         return TrainedProbe(
             layer,
             pooling,
@@ -196,16 +206,25 @@ class ProbeTrainer:
     def _fit(
         self, layer: LayerChoice, vectors: Floats32, rows: Ints
     ) -> tuple[float, LinearFunction]:
+        """Returns the cross-validated metric of a probe, and the probe fitted to all these rows.
+
+        Args:
+            layer: The layer, or a mix of layers whose weights are learned.
+            vectors: (N, D) vectors of all rows, or of all words.
+            rows: Those to train on.
+        """
         train_vectors = vectors[rows]
         labels = self._labels[rows]
         settings = self._job.settings
-        few = self._chosen_on(rows)
-        groups = self._groups[rows][few]
+        # The strength is chosen on a sample where there are many words.
+        sample = self._chosen_on(rows)
+        groups = self._groups[rows][sample]
 
-        is_held_out = settings.folds_of(labels[few], groups).is_held_out
-        scored_rows = rows[few][is_held_out]
+        is_held_out = settings.folds_of(labels[sample], groups).is_held_out
+        scored_rows = rows[sample][is_held_out]
 
         def score(logits: Floats32) -> float:
+            """Returns the primary metric of cross-validated logits; more is better."""
             lines = self._lines(logits[is_held_out], scored_rows)
             contribution = self._job.task.answers.contributions(lines, self._job.primary)
             if contribution is not None and np.isfinite(contribution.value):
@@ -214,8 +233,8 @@ class ProbeTrainer:
 
         if not layer.is_learned:
             strength, value = choose_strength(
-                train_vectors[few],
-                labels[few],
+                train_vectors[sample],
+                labels[sample],
                 settings,
                 score,
                 groups=groups,
@@ -225,10 +244,10 @@ class ProbeTrainer:
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as
         # long.
-        mean = layer_mean(train_vectors[few], n_layers)
+        mean = layer_mean(train_vectors[sample], n_layers)
         strength, value = choose_strength(
             mean,
-            labels[few],
+            labels[sample],
             settings,
             score,
             groups=groups,
@@ -240,7 +259,7 @@ class ProbeTrainer:
             strength,
             settings,
             layers=n_layers,
-            few=few,
+            few=sample,
         )
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
@@ -266,19 +285,25 @@ class ProbeTrainer:
         )
 
     def _lines(self, logits: Floats32, rows: Ints) -> list[dict[str, Any]]:
-        """Returns gold and predicted answers of rows, or of the sentences whose words these are."""
+        """Returns gold and predicted answers of rows, or of the sentences whose words these are.
+
+        Args:
+            logits: (n, C) logits of rows or words.
+            rows: (n,) which of them.
+        """
         job = self._job
         features = self._job.features["train"]
-        chosen = rows
-        read = self._rows
+        answered = rows
+        decoded_rows = self._rows
         if job.by_word:
-            chosen, counts = np.unique(self._groups[rows], return_counts=True)
+            # The words are whole sentences, one after the other.
+            answered, counts = np.unique(self._groups[rows], return_counts=True)
             features = replace(features, starts=starts_of(counts))  # type: ignore[type-var]
-            read = read.select(chosen.tolist())
-        answers = job.task.decode({"logits": logits}, features, read)
-        texts = zip(chosen, answers, strict=True)
+            decoded_rows = decoded_rows.select(answered.tolist())
+        answers = job.task.decode({"logits": logits}, features, decoded_rows)
         return [
-            {"gold": self._gold[i], "cluster": self._clusters[i], **answer} for i, answer in texts
+            {"gold": self._gold[i], "cluster": self._clusters[i], **answer}
+            for i, answer in zip(answered, answers, strict=True)
         ]
 
 
@@ -297,9 +322,13 @@ def _sentences(job: ProbeJob) -> Ints:
 def table_document(
     job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds
 ) -> dict[str, Any]:
-    """Returns what metrics.json has under `probe`.
+    """Returns what metrics.json has under `probe`: classifier, best probe, folds, and a table.
 
-    It is the classifier, the best probe, the folds, and a row per probe.
+    Args:
+        job: The job.
+        table: All probes, a row each.
+        best: The one that was kept.
+        folds: Folds of cross-validation.
     """
     rows = []
     for probe in table:

@@ -64,9 +64,9 @@ class Input:
         return (reading.rows for reading in self.readings(listener=listener))
 
     def readings(self, *, listener: Listener = SILENT) -> Iterator[Reading]:
-        """Returns the rows in order, `READ_ROWS` at once.
+        """Returns the rows in order, `READ_ROWS` at once, with the columns that they are from.
 
-        They have the names of the columns they are from.
+        They are those of rows in memory, of a data set of the catalog, or of files or stdin (`-`).
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -80,7 +80,8 @@ class Input:
         if is_one_name and self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
-            return (Reading(part, {}, self.settings) for part in _with_text(rows).parts(READ_ROWS))
+            rows_at_once = _with_text(rows).parts(READ_ROWS)
+            return (Reading(some_rows, {}, self.settings) for some_rows in rows_at_once)
         if self.split:
             raise UsageError(
                 "`split=` is for a data set by its name", remedy="Leave it out for a file."
@@ -95,6 +96,7 @@ class Input:
     def _read(
         self, source: Source | FileList, reader: Reader, listener: Listener
     ) -> Iterator[Reading]:
+        """Returns what a reader makes of a source, each row with a `text`."""
         reader_options = Told(
             kind=self.kind,
             listener=listener,
@@ -110,6 +112,11 @@ class Input:
         return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 
     def _of_data_set(self, listener: Listener) -> Rows:
+        """Returns a split of a data set by its name, `train` where none is named.
+
+        Raises:
+            UnavailableError: It looks like the name of a file that does not exist.
+        """
         if self.name not in builtin_datasets() and ("/" in self.name or "." in self.name):
             hint = did_you_mean(self.name, builtin_datasets())
             raise UnavailableError(

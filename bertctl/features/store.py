@@ -105,10 +105,19 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
+        """Opens a folder for more rows.
+
+        Args:
+            folder: Its folder.
+            layout: Its arrays.
+            state: What `commit` returned last: what lies behind it is cut off. None empties the
+                folder.
+            has_offsets: Whether it has where each line of rows.jsonl begins.
+        """
         if state is None:
             # The hidden lock file stays: the caller holds it.
-            for old in folder.glob("[!.]*"):
-                old.unlink()
+            for file in folder.glob("[!.]*"):
+                file.unlink()
         self._layout = layout
         self._rows = state["rows"] if state else 0
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)
@@ -155,8 +164,8 @@ class VectorStore:
             token_spans = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
                 line["words"] = [
-                    line["pair" if of[1] else "text"][slice(*of[0])]
-                    for of in islice(token_spans, count)
+                    line["pair" if in_second_text else "text"][slice(*span)]
+                    for span, in_second_text in islice(token_spans, count)
                 ]
         encoded = [
             f"{json.dumps(line, ensure_ascii=False, default=str)}\n".encode() for line in lines
@@ -167,9 +176,10 @@ class VectorStore:
         self._rows += len(rows)
 
     def commit(self) -> dict[str, Any]:
-        """Makes what was added survive a kill.
+        """Syncs what was added to the disk, so that it survives a kill.
 
-        Returns the state that the next attempt opens the folder with.
+        Returns:
+            The state that the next attempt opens the folder with.
         """
         for array in self._arrays.values():
             array.sync()
@@ -209,11 +219,12 @@ def join_stores(
     for name, (shape, dtype) in layout.arrays.items():
         sources = [open_array(folder / f"{name}.npy") for folder in folders]
         joined = AppendedArray(into / f"{name}.npy", shape, dtype, None)
-        at = [0] * len(folders)
+        positions = [0] * len(folders)  # what was taken of each source
         for process, rows, vectors in chunks:
             count = rows if name == "counts" else vectors
-            joined.append(sources[process][at[process] : at[process] + count])
-            at[process] += count
+            begin = positions[process]
+            joined.append(sources[process][begin : begin + count])
+            positions[process] += count
         joined.sync()
         joined.close()
     with ExitStack() as files, replacing_file(into / "rows.jsonl") as out:
