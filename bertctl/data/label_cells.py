@@ -132,11 +132,12 @@ def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
 
 
 def oddly_written_numbers(counts: Counter[str]) -> list[str]:
-    """Returns rare names such as `1e3` among whole numbers.
+    """Returns rare names such as `1e3` or `0.5` among whole numbers in digits; [] elsewhere.
 
-    All others are whole numbers in digits, such as 0 and 1.
+    Such a name is a slip, or the labels are scores. It is no class beside 0 and 1.
 
-    Such a name is a number of another kind, or a slip. It is no class beside 0 and 1.
+    Args:
+        counts: Name -> rows that have it.
     """
     odd = [name for name in counts if not _DIGITS.fullmatch(name)]
     are_numbers = all(math.isfinite(as_number(name)) for name in odd)
@@ -158,6 +159,8 @@ def words_for_nothing(counts: Counter[str]) -> list[str]:
 def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:
     """Returns what nearly all cells of a label column are.
 
+    `["pos", "neg"]` are words, `[0, 1]` numbers, `["1 0 1", "0 1 1"]` vectors.
+
     Args:
         values: Cells as the file has them.
         rules: What the recipe says of its labels.
@@ -177,6 +180,7 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
     width = _width_of_written_vectors(names, rules.names, n_cells)
     if width:
         return LabelForm("vectors", width)
+    # What the recipe says of its labels decides, not what they look like.
     if rules.names or rules.several or rules.separator:
         return ANY_FORM
     numbers = [(cell, n) for cell, n in names if _is_number(cell)]
@@ -196,7 +200,10 @@ _Counted = Sequence[tuple[Any, int]]
 
 
 def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
-    """Returns the cells that are not blank, each different text once."""
+    """Returns the cells that are not blank, as `_cell` reads them, each different text once.
+
+    Cells that are errors or marks of a missing label are left out.
+    """
     texts = Counter(value for value in values if isinstance(value, str))
     others = (
         (value, 1)
@@ -208,15 +215,14 @@ def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
 
 
 def _total(cells: _Counted) -> int:
+    """Returns how many rows have these cells."""
     return sum(n for _, n in cells)
 
 
 def label_cells(
     values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
 ) -> Sequence[Any | DataError]:
-    """Returns the labels of a column's cells.
-
-    Each is a name or a number, a list of names, or None for nothing.
+    """Returns the labels of a column's cells: names, numbers, lists of names, or None for nothing.
 
     Args:
         values: Cells as the file has them. A `DataError` among them is passed on.
@@ -232,17 +238,16 @@ def label_cells(
         if not any(isinstance(label, _Unreadable) for label in coded.values):
             return coded
     labels: list[Any | DataError] = []
-    of_texts: dict[str, Any] = {}
+    label_of_text: dict[str, Any] = {}  # texts recur, so each is read once
     for index, value in enumerate(values):
         if isinstance(value, str):
-            if value not in of_texts:
-                of_texts[value] = _label(value, form, rules)
-            label = of_texts[value]
+            if value not in label_of_text:
+                label_of_text[value] = _label(value, form, rules)
+            label = label_of_text[value]
+        elif isinstance(value, DataError):
+            label = value
         else:
-            if isinstance(value, DataError):
-                label = value
-            else:
-                label = _label(value, form, rules)
+            label = _label(value, form, rules)
         if isinstance(label, _Unreadable):
             label = DataError(f"{where(index)}: {label.message}", remedy=label.remedy)
         labels.append(label)
@@ -250,7 +255,13 @@ def label_cells(
 
 
 def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
-    """Returns the label of one cell, or why it has none."""
+    """Returns the label of one cell, or an `_Unreadable` with why it has none.
+
+    Args:
+        value: The cell as the file has it.
+        form: What nearly all cells of the column are.
+        rules: What the recipe says of its labels.
+    """
     if isinstance(value, str) and value.strip() in rules.names:
         return value.strip()  # a name that was given is a name, whatever it looks like
     cell = _cell(value)
@@ -285,9 +296,9 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 
 
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
-    """Returns a list of names.
+    """Returns a list of names as it is; a vector among such lists as the names of its places.
 
-    0 and 1 that stand in it several times are a vector among other lists.
+    A list of 0 and 1 is a vector if one of them is repeated: `[0, 1, 1]`, but not `[1]`.
     """
     texts = [str(item) for item in items]
     is_vector = (
@@ -301,7 +312,13 @@ def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
 
 
 def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
-    """Returns why a cell is refused that is not what nearly all others of its column are."""
+    """Returns why a cell is refused that is not what nearly all others of its column are.
+
+    Args:
+        cell: The cell.
+        expected: What the others are, in words.
+        remedy: What to do.
+    """
     if isinstance(cell, list):
         cell_text = shorten(cell, 40)
     else:
@@ -315,7 +332,8 @@ def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unrea
 def _cell(value: Any) -> Any:
     """Returns a cell as a name, a number or a list of those; None for a blank cell.
 
-    For a cell that can't be read it returns the reason.
+    `" pos "` -> `pos`, `'["a", "b"]'` and `{"a": 1, "b": 1, "c": 0}` -> `["a", "b"]`. For a cell
+    that can't be read it returns an `_Unreadable` with the reason.
     """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
@@ -347,6 +365,7 @@ def _is_bracketed(text: str) -> bool:
 
 
 def _not_understood(text: str) -> _Unreadable:
+    """Returns why a text is refused that looks like a list, and is none."""
     return _Unreadable(
         f"the label {text!r:.80} looks like a list or an object, and can't be read as one",
         'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all '
@@ -369,7 +388,10 @@ def _names_of_flags(cell: Mapping[Any, Any]) -> Any:
 
 
 def _names_of_items(items: list[Any]) -> Any:
-    """Returns the names in a list; a list of nothing but nulls has none."""
+    """Returns the names in a list, `["a ", 2.0]` -> `["a", 2]`, or why it can't be read.
+
+    A list of nothing but nulls has no names.
+    """
     names: list[Any] = []
     n_missing = sum(map(is_missing, items))
     if 0 < n_missing < len(items):
@@ -414,6 +436,10 @@ def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
 
     -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has
     types, as those of `datasets`, or -1 is rare.
+
+    Args:
+        cells: Numbers, each with how many rows have it.
+        is_typed: Whether the file's columns have types.
     """
     counts: Counter[float] = Counter()
     for cell, n in cells:
@@ -443,12 +469,15 @@ def _flags_in(cell: Any) -> list[Any]:
 
 
 def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places texts such as `1 0 1` and `101` have.
+    """Returns how many places texts such as `1 0 1` and `101` have; 0 if they are no vectors.
 
-    It is 0 unless nearly all are vectors.
+    Digits without anything between them are numbers, unless one of them begins with 0, as no number
+    does, or as many labels have a name.
 
-    Digits without anything between them are a vector only where one of them begins with 0, as no
-    number does, or where as many labels have a name.
+    Args:
+        names: Cells that are single names or numbers, each with how many rows have it.
+        label_names: The names of the labels, where the recipe says them.
+        n_cells: Rows with a cell of any kind; nearly all must be vectors.
     """
     if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
@@ -462,11 +491,14 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
 
 
 def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns the length of the vectors of 0 and 1 in a column's cells.
-
-    It is 0 unless nearly all cells are such vectors.
+    """Returns the length of the vectors of 0 and 1 in a column's cells; 0 if they are no vectors.
 
     Lists of the names of labels are no vectors, whatever the labels are called.
+
+    Args:
+        lists: Cells that are lists, each with how many rows have it.
+        label_names: The names of the labels, where the recipe says them.
+        n_cells: Rows with a cell of any kind; nearly all must be vectors.
     """
     if label_names and all(str(item) in label_names for items, _ in lists for item in items):
         return 0
@@ -477,7 +509,7 @@ def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> 
     if not widths:
         return 0
     width, n_vectors = widths.most_common(1)[0]
-    is_one_class = width < 2 and len(label_names) != width
+    is_one_class = width < 2 and len(label_names) != width  # `[0]` and `[1]` are lists of one class
     if is_one_class or not nearly_all(n_vectors, n_cells):
         return 0
     return width
@@ -488,7 +520,15 @@ def _is_vector(items: Sequence[Any]) -> bool:
 
 
 def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
-    """Returns the names of the places of a vector that hold 1."""
+    """Returns the names of the places of a vector that have 1, or why there are none.
+
+    With the names a, b, c: `[1, 0, 1]` or `1 0 1` -> `["a", "c"]`.
+
+    Args:
+        cell: A list, or a text.
+        width: Places of nearly all vectors of the column.
+        rules: The names, if the recipe says them.
+    """
     if isinstance(cell, list):
         items = cell
     else:

@@ -50,6 +50,7 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
         return None
 
     def values() -> Iterator[Any]:
+        """Returns all rows; those of a generator only the first time."""
         if is_read_once:
             return itertools.chain(head, values_read)
         return iter(rows)
@@ -72,9 +73,9 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
 
 
 def as_read(source: Source) -> Source:
-    """Returns a source; a file whose suffix is a plug-in's as the records that the plug-in reads.
+    """Returns a source as it is, or a file that a plug-in reads as the records that it reads of it.
 
-    Plug-ins are for suffixes that bertctl does not know.
+    A plug-in names a suffix that bertctl does not know, and returns mappings.
     """
     if not isinstance(source, Path) or source.suffix.lower() in SUFFIXES:
         return source
@@ -123,7 +124,7 @@ def _not_rows(name: str) -> UsageError:
 
 
 def _joined(lines: Iterable[str]) -> Iterator[bytes]:
-    """Yields lines as bytes, some at once."""
+    """Yields lines as bytes, `_LINES_AT_ONCE` at a time: a piece per line would take longer."""
     remaining = iter(lines)
     while chunk := list(itertools.islice(remaining, _LINES_AT_ONCE)):
         yield "".join(chunk).encode("utf-8")
@@ -157,7 +158,11 @@ def _json_line(row: Any, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns what NumPy has in a row as JSON has it."""
+    """Returns a value that JSON has not, such as those of NumPy, as one that it has.
+
+    Raises:
+        UsageError: There is none for it.
+    """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -170,6 +175,11 @@ def _plain(value: Any) -> Any:
 
 
 def _parquet_file(frame: Any, name: str) -> MemoryFile | None:
+    """Returns a data frame as a Parquet file in memory; None if it has no rows.
+
+    Raises:
+        UsageError: It can't be made into columns.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

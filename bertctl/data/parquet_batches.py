@@ -6,7 +6,7 @@ repeated ones from its dictionaries.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -95,6 +95,7 @@ class ParquetBatches:
         for batch in parquet.iter_batches(batch_size=size):
             for part, n_bytes in self._bounded(batch, first=n_read):
                 n_decoded += n_bytes
+                # A file of a few bytes that becomes gigabytes is made to fill the memory.
                 if n_decoded > max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
                     sizes = (
                         f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row "
@@ -112,9 +113,19 @@ class ParquetBatches:
                 memory_guard.check(n_read, n_expected)
 
     def _check_group(self, group: int, size: int) -> set[str]:
-        """Refuses a group of rows that is too large.
+        """Refuses a row group that is too large before any of it is decoded.
 
-        It returns columns whose values are few, long and repeated.
+        Args:
+            group: Number of the row group.
+            size: Rows of a batch.
+
+        Returns:
+            The columns whose few values are so long and repeated so often that they must stay
+            numbers of their dictionary.
+
+        Raises:
+            DataError: A cell is too long.
+            DeviceError: There is too little memory.
         """
         metadata = self._metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
@@ -124,30 +135,7 @@ class ParquetBatches:
                 raise self._too_long(
                     chunk.path_in_schema, f"{chunk.num_values:,} values have", most
                 )
-
-        # A page is unpacked and decoded as a whole, and may be as large as its column.
-        n_plain = 2 * sum(chunk.total_uncompressed_size for chunk in chunks)
-        n_fixed = sum(
-            _WIDEST_NUMBER
-            * min(
-                chunk.num_values,
-                size if chunk.num_values == metadata.num_rows else chunk.num_values,
-            )
-            for chunk in chunks
-            if chunk.physical_type != "BYTE_ARRAY"
-        )
-        message = f"a group of {metadata.num_rows:,} rows of {self._source}"
-        remedy = (
-            "Write it again in smaller groups: pyarrow.parquet.write_table(table, FILE, "
-            "row_group_size=10_000)."
-        )
-        if n_plain + n_fixed > HEAVIEST_CHUNK:
-            require_memory(
-                n_plain + n_fixed,
-                message,
-                remedy=remedy,
-                libraries=False,
-            )
+        self._require_memory_for(metadata, chunks, size)
 
         repeated_columns = set[str]()
         for chunk in chunks:
@@ -165,8 +153,44 @@ class ParquetBatches:
                     repeated_columns.add(chunk.path_in_schema)
         return repeated_columns
 
+    def _require_memory_for(self, metadata: Any, chunks: Sequence[Any], size: int) -> None:
+        """Refuses a row group that needs more memory than there is.
+
+        Args:
+            metadata: Of the group.
+            chunks: Metadata of its columns.
+            size: Rows of a batch.
+
+        Raises:
+            DeviceError: There is too little memory.
+        """
+        # A page is unpacked and decoded as a whole, and may be as large as its column.
+        n_bytes = 2 * sum(chunk.total_uncompressed_size for chunk in chunks)
+        # Numbers are decoded batch by batch; of nested columns a batch may have all values.
+        for chunk in chunks:
+            if chunk.physical_type != "BYTE_ARRAY":
+                has_value_per_row = chunk.num_values == metadata.num_rows
+                n_values = min(chunk.num_values, size) if has_value_per_row else chunk.num_values
+                n_bytes += _WIDEST_NUMBER * n_values
+        if n_bytes > HEAVIEST_CHUNK:
+            remedy = (
+                "Write it again in smaller groups: pyarrow.parquet.write_table(table, FILE, "
+                "row_group_size=10_000)."
+            )
+            require_memory(
+                n_bytes,
+                f"a group of {metadata.num_rows:,} rows of {self._source}",
+                remedy=remedy,
+                libraries=False,
+            )
+
     def _longest_repeated(self, group: int, path: str) -> int:
-        """Returns the bytes of the longest value in the dictionary of a column."""
+        """Returns the bytes of the longest value in the dictionary of a column, by one of its rows.
+
+        Args:
+            group: Number of the row group.
+            path: Of the column in the schema.
+        """
         self._file.seek(0)
         parquet = pq.ParquetFile(self._file, pre_buffer=False, read_dictionary=[path])
         batch = next(parquet.iter_batches(batch_size=1, row_groups=[group], columns=[path]), None)
@@ -177,39 +201,57 @@ class ParquetBatches:
     def _bounded(
         self, batch: pa.RecordBatch, *, first: int
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yields a batch in parts that have not too many bytes once they are Python objects.
+        """Yields a batch in parts of at most about `HEAVIEST_CHUNK` bytes, each with its bytes.
 
-        The size of each part in bytes comes with it.
+        What counts is the size of Python objects, where a value of a dictionary is repeated.
+
+        Args:
+            batch: The rows.
+            first: Number of the first row in the file, from 0.
 
         Raises:
-            DataError: a cell is too long.
+            DataError: A cell is too long.
         """
         if batch.nbytes <= self._longest_cell and not any(map(_is_repeated, batch.schema.types)):
             yield batch, batch.nbytes
             return
-        n_bytes = np.zeros(len(batch), np.int64)
+        n_bytes = np.zeros(len(batch), np.int64)  # of each row
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            of_column = bytes_of_rows(column)
-            if len(of_column):
-                longest = int(of_column.argmax())
-            else:
-                longest = 0
-            if len(of_column) and of_column[longest] > self._longest_cell:
-                row = f"{self._source}, row {first + longest + 1}"
-                size = human_bytes(int(of_column[longest]))
-                message = (
-                    f"{row}: the cell of '{name}' has {size}, more than "
-                    f"{human_bytes(self._longest_cell)}"
-                )
-                raise DataError(message, remedy=_CUT)
-            n_bytes += of_column
-        n_before = np.cumsum(n_bytes) - n_bytes
-        numbers = n_before // HEAVIEST_CHUNK
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+            cell_bytes = bytes_of_rows(column)
+            self._check_cells(name, cell_bytes, first=first)
+            n_bytes += cell_bytes
+        # A part begins where the bytes before a row pass a multiple of the heaviest chunk.
+        n_bytes_before = np.cumsum(n_bytes) - n_bytes
+        part_numbers = n_bytes_before // HEAVIEST_CHUNK
+        starts = np.flatnonzero(np.diff(part_numbers, prepend=-1)).tolist()
         for start, end in zip(starts, [*starts[1:], len(batch)], strict=True):
             yield batch.slice(start, end - start), int(n_bytes[start:end].sum())
 
+    def _check_cells(self, column: str, cell_bytes: Ints, *, first: int) -> None:
+        """Refuses a column with a cell that is too long.
+
+        Args:
+            column: Its name.
+            cell_bytes: (N,) bytes of its cells.
+            first: Number of the first row in the file, from 0.
+
+        Raises:
+            DataError: With the row.
+        """
+        if not len(cell_bytes):
+            return
+        longest = int(cell_bytes.argmax())
+        if cell_bytes[longest] > self._longest_cell:
+            row = f"{self._source}, row {first + longest + 1}"
+            size = human_bytes(int(cell_bytes[longest]))
+            message = (
+                f"{row}: the cell of '{column}' has {size}, more than "
+                f"{human_bytes(self._longest_cell)}"
+            )
+            raise DataError(message, remedy=_CUT)
+
     def _too_long(self, path: str, subject: str, most: int) -> DataError:
+        """Returns the error for a column with too many bytes; `subject` has them."""
         column = path.partition(".")[0]
         message = f"{self._source}, column '{column}': {subject} more than {human_bytes(most)}"
         return DataError(message, remedy=_CUT)
@@ -221,28 +263,32 @@ _CUT = (
 
 
 def bytes_of_rows(column: pa.Array) -> Ints:
-    """Returns about how many bytes the value of each row has."""
+    """Returns (N,) about how many bytes the value of each row has as a Python object.
+
+    Values of a dictionary count in each row that has them; lists and structs have the bytes of what
+    is in them.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        of_values = bytes_of_rows(column.dictionary)
-        of_values = np.append(of_values, 0)  # of null
-        indices = column.indices.fill_null(len(of_values) - 1).to_numpy(zero_copy_only=False)
-        return np.asarray(of_values[indices], np.int64)
+        bytes_of_values = np.append(bytes_of_rows(column.dictionary), 0)  # the last one: null
+        null_index = len(bytes_of_values) - 1
+        indices = column.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
+        return np.asarray(bytes_of_values[indices], np.int64)
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     is_large_text = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     if is_text or is_large_text:
         return np.asarray(pc.binary_length(column).fill_null(0), np.int64)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
-        starts = np.asarray(column.offsets, np.int64)
-        first = int(starts[0])
-        values = column.values.slice(first, int(starts[-1]) - first)
-        totals = starts_of(bytes_of_rows(values) + _WIDEST_NUMBER)
-        return np.asarray(np.diff(totals[starts - first]), np.int64)
+        starts = np.asarray(column.offsets, np.int64)  # of each list among the items, and the end
+        first_item = int(starts[0])
+        items = column.values.slice(first_item, int(starts[-1]) - first_item)
+        bytes_before_item = starts_of(bytes_of_rows(items) + _WIDEST_NUMBER)
+        return np.asarray(np.diff(bytes_before_item[starts - first_item]), np.int64)
     if pa.types.is_struct(kind):
         fields = [bytes_of_rows(field) for field in column.flatten()]
         return np.asarray(sum(fields, np.zeros(len(column), np.int64)), np.int64)
-    share = column.nbytes // max(len(column), 1)
-    return np.full(len(column), share, np.int64)
+    bytes_per_row = column.nbytes // max(len(column), 1)
+    return np.full(len(column), bytes_per_row, np.int64)
 
 
 def _is_repeated(kind: Any) -> bool:
@@ -253,12 +299,11 @@ def _is_repeated(kind: Any) -> bool:
 
 
 def _longest_in_dictionary(column: pa.Array) -> int:
+    """Returns the bytes of the longest value in a column's dictionaries, those inside it too."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        of_values = bytes_of_rows(column.dictionary)
-        if len(of_values):
-            return int(of_values.max())
-        return 0
+        bytes_of_values = bytes_of_rows(column.dictionary)
+        return int(bytes_of_values.max()) if len(bytes_of_values) else 0
     if pa.types.is_struct(kind):
         return max(map(_longest_in_dictionary, column.flatten()), default=0)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):

@@ -20,6 +20,7 @@ from bertctl.words import human_bytes
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _HAS_PROC = os.path.exists("/proc/self/fd")  # noqa: PTH110 - at import
 _PIECE = 2**20
+"""Bytes that are copied at once."""
 _SPARE = 2**26
 """Bytes of a disk that are left free."""
 
@@ -96,11 +97,11 @@ def _bytes_of(path: Path) -> BinaryIO:
 
 
 def _opened(path: Path) -> int:
-    """Returns a descriptor that is open for reading.
+    """Returns a descriptor of a pipe that is open for reading, without waiting for a writer.
 
-    To open a pipe nobody writes into is not waited for.
+    `_copy` waits for it, in a way that a signal ends.
     """
-    own_descriptor = _DESCRIPTOR.fullmatch(str(path))
+    own_descriptor = _DESCRIPTOR.fullmatch(str(path))  # of `<(command)`, which is open already
     if own_descriptor:
         return os.dup(int(own_descriptor[1]))
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -121,10 +122,12 @@ def copy_bounded(file: BinaryIO, temporary: BinaryIO, name: str) -> None:
 
 
 def _room() -> int:
+    """Returns how many bytes may still be written into temporary files."""
     return shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
 
 
 def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
+    """Returns the error for an input that is larger than the disk of its temporary copy."""
     size = human_bytes(temporary.tell())
     message = (
         f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly "
@@ -136,11 +139,21 @@ def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
 
 
 def _copy(descriptor: int, file: BinaryIO, path: Path) -> None:
+    """Copies all bytes of an open pipe into a temporary file.
+
+    Args:
+        descriptor: Of the pipe.
+        file: The temporary file.
+        path: Of the pipe, for messages.
+
+    Raises:
+        UnavailableError: The disk is nearly full.
+    """
     room = _room()
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN | select.POLLHUP)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN | select.POLLHUP)
     while True:
-        waiting.poll()  # a signal ends it, where it would only be tried again if a read was blocked
+        poll.poll()  # a signal ends it, where a read that is blocked would only be tried again
         try:
             piece = os.read(descriptor, _PIECE)
         except BlockingIOError:

@@ -36,7 +36,10 @@ OnBadRecord = Callable[[DataError], None]
 
 
 def json_form(fields: str) -> str:
-    """Returns what JSON of such rows looks like."""
+    """Returns what JSON of rows with these fields looks like, for remedies.
+
+    `'"text": "..."'` -> `JSON has one object per line, or is a list of them: {"text": "..."}.`
+    """
     return f"JSON has one object per line, or is a list of them: {{{fields}}}."
 
 
@@ -53,14 +56,23 @@ class SkippedRows:
     unlabelled: list[tuple[str, int]] = field(default_factory=list)
 
     def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
-        """Returns the ids of rows at lines of a source.
+        """Returns the numbers of rows as ids, counting the rows between them that were left out.
 
-        They are numbers that count what is left out, records that were no rows too.
+        If the row on line 3 was left out, the rows on lines 2 and 4 are 0 and 2. So ids are the
+        same whether or not a row is left out.
+
+        Args:
+            lines: Where the rows begin, ascending.
+            source: Name of the file.
+            first_id: Number of the first row.
         """
         lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
         lines_left_out += [line for file, line in self.unlabelled if file == source]
-        left = sorted(lines_left_out)
-        return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
+        lines_left_out.sort()
+        return [
+            str(first_id + position + bisect(lines_left_out, line))
+            for position, line in enumerate(lines)
+        ]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
         """Reports how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
@@ -70,13 +82,13 @@ class SkippedRows:
         """
         if not self.errors:
             return {}
-        first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
+        first_messages = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
         if len(self.errors) > _SHOWN:
             more = f"\n  ... and {len(self.errors) - _SHOWN} more"
         else:
             more = ""
         listener.warn(
-            f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first}{more}"
+            f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first_messages}{more}"
         )
         document: dict[str, Any] = {"skipped": len(self.errors)}
         if output is not None:
@@ -145,21 +157,20 @@ class ReadOptions:
         return self.chunk_rows is None
 
     def fitting(self, table: Table) -> "ReadOptions":
-        """Returns the options without the hints that mean nothing in this file."""
-        hinted_columns = {field: getattr(self.settings, field) or () for field in self.hints}
-        column_names = {
-            field: {name} if isinstance(name, str) else set(name)
-            for field, name in hinted_columns.items()
-        }
-        absent = {
-            field: None
-            for field, names in column_names.items()
-            if not names <= table.columns.keys()
-        }
+        """Returns the options without the column names of another file that this one has not."""
+        absent: dict[str, None] = {}
+        for hinted_field in self.hints:
+            name_or_names = getattr(self.settings, hinted_field) or ()
+            names = {name_or_names} if isinstance(name_or_names, str) else set(name_or_names)
+            if not names <= table.columns.keys():
+                absent[hinted_field] = None
         return replace(self, settings=self.settings.model_copy(update=absent))
 
     def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
-        """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
+        """Returns options with which rows that can't be read are left out and go to `skipped`.
+
+        None changes nothing: the first such row is then an error.
+        """
         if skipped is None:
             return self
         return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)

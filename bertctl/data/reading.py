@@ -4,7 +4,7 @@ It is one way for whole files, for streams and for the hub's columns.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -23,7 +23,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.several_files import readings_of_files
 from bertctl.data.sources import MemoryFile, Source
 from bertctl.data.table import Table
-from bertctl.data.unlabelled import UnusableLabel, labelled_places, left_out, without_marks
+from bertctl.data.unlabelled import UnusableLabel, labelled_positions, left_out, without_marks
 from bertctl.errors import DataError, WholeFileError
 from bertctl.progress import SILENT
 
@@ -34,9 +34,10 @@ _UNLABELLED = (
 
 
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
-    """Returns a whole labelled table with one row for all annotators of a task.
+    """Returns a table in which several annotators' rows about one task are one, if they agree.
 
-    Warns of rows that nobody approved.
+    It also warns of rows that nobody approved. Chunks and tables whose labels nobody needs stay as
+    they are.
     """
     if not (options.whole and options.label_needed and columns.label in table.columns):
         return table
@@ -48,44 +49,83 @@ def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table
 
 
 def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
-    """Returns what is wrong with rows whose label a person rejected or ignored.
+    """Returns the errors of rows whose label can't be learned, by the row's number in the table.
 
-    `answer` of Prodigy's files says that.
+    Annotators disagree about it, or the column `answer` of Prodigy's files says that a person
+    rejected or ignored it.
+
+    Args:
+        table: The file.
+        label: Its label column, if it has one.
+        options: Whether labels are needed, and the file is read whole.
     """
-    if label is not None and options.label_needed:
-        cells = table.columns[label]
-    else:
-        cells = ()
-    unusable: dict[int, DataError] = {}
-    marked = () if is_packed(cells) else cells
-    for index, cell in enumerate(marked):
-        if isinstance(cell, UnusableLabel):
-            unusable[index] = cell.error(table.where(index))
+    errors: dict[int, DataError] = {}
+    if label is not None and options.label_needed and not is_packed(table.columns[label]):
+        for index, cell in enumerate(table.columns[label]):
+            if isinstance(cell, UnusableLabel):
+                errors[index] = cell.error(table.where(index))
+
     answers = table.columns.get("answer", ())
-    learned = options.whole and options.label_needed and label not in (None, "answer")
-    if not learned or not all(
+    is_learned = options.whole and options.label_needed and label not in (None, "answer")
+    is_of_prodigy = all(
         answer in ("accept", "reject", "ignore", None) for answer in different_values(answers)
-    ):
-        return unusable
-    rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
+    )
+    if not is_learned or not is_of_prodigy:
+        return errors
+    keep_accepted = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
     remedy = (
-        f"Keep the accepted rows, {rest}, or learn the answers themselves: "
+        f"Keep the accepted rows, {keep_accepted}, or learn the answers themselves: "
         f"`data.label_column=answer`."
     )
     message = "its label was not accepted (Prodigy)"
-    return unusable | {
-        index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {message}", remedy=remedy)
-        for index, answer in enumerate(answers)
-        if answer not in ("accept", None)
-    }
+    for index, answer in enumerate(answers):
+        if answer not in ("accept", None):
+            where = table.where(index)
+            errors[index] = DataError(f"{where}: 'answer' is '{answer}': {message}", remedy=remedy)
+    return errors
 
 
 def _numbered(rows: Rows, table: Table, positions: Sequence[int]) -> Rows:
-    """Returns rows with their numbers in the file, if the file has no lines."""
+    """Returns rows with their numbers in the file, if the file has no lines (Parquet).
+
+    Args:
+        rows: One for each position.
+        table: The file, or a chunk of it.
+        positions: Where the rows are in the table.
+    """
     if table.lines:
         return rows
     numbers = np.fromiter(map(table.number, positions), dtype=np.int64, count=len(positions))
     return replace(rows, numbers=int_column(numbers))
+
+
+def _as_reading(
+    rows: Rows, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds
+) -> Reading:
+    """Returns rows with what is known of the file they are from.
+
+    Args:
+        rows: Of the file.
+        table: The same rows as the file has them.
+        columns: Which column is which.
+        options: How the file is read.
+        file_ids: The ids that the file gives its rows.
+    """
+    names = columns.names()
+    file_names = dict(names)
+    if file_ids.column is not None:
+        file_names["id"] = file_ids.column
+    settings = options.settings
+    # The columns of a format such as SQuAD's have names of ours, which no other file has.
+    if type(table) is Table and columns.settings_of:
+        settings = columns.as_settings(settings, header=table.header)
+    return Reading(
+        replace(rows, file_names=file_names),
+        columns=names,
+        settings=settings,
+        class_names=table.class_names.get(names.get("label", ""), ()),
+        has_ids=file_ids.column is not None,
+    )
 
 
 class Reader(ABC):
@@ -94,15 +134,15 @@ class Reader(ABC):
     Attributes:
         columns: canonical columns it fills; they decide a split's content hash.
         stratify: whether rows held out for validation keep the shares of the labels.
-        together: columns whose equal values hang together, the widest first: the questions about
-            one article.
+        together: columns by which rows belong together if their values are equal, the widest groups
+            first: `title` for the questions about one article.
         streams_labels: whether `stream` keeps labels.
         no_label: what stands for no label: where none is needed, a column of nothing else is left
             out.
-        nouns: canonical columns of which blank cells are told, each with what is said to be blank.
+        nouns: canonical columns whose blank cells are reported, each with a noun for the message.
         form: what a JSON file of its rows looks like.
-        is_sure: whether a file with its columns is for no other task: a row that is wrong is told
-            of.
+        is_sure: whether a file with its columns is for no other task, so that a wrong row of it is
+            an error.
         finds_ids: whether `columns_of` looks for a column of ids that nobody named.
     """
 
@@ -117,7 +157,7 @@ class Reader(ABC):
     finds_ids: bool = False
 
     def groups(self, rows: Rows) -> Sequence[Hashable]:
-        """Returns one key per row, the same for rows that hang together."""
+        """Returns one key per row, the same for rows that belong together."""
         return group_keys(rows, self.together)
 
     def settled(
@@ -156,7 +196,11 @@ class Reader(ABC):
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
         """Returns a file's columns under their canonical names.
 
-        Without ids the rows are numbered from `first_id`.
+        Args:
+            table: The file, or a chunk of it.
+            columns: Which column is which, as `columns_of` returns it.
+            options: How the file is read.
+            first_id: Number of the first row, where the file has no ids.
         """
         raise NotImplementedError
 
@@ -172,27 +216,26 @@ class Reader(ABC):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already.
+        """Yields the rows of tables, the chunks of one file.
 
-        The first table decides which column is which.
+        The first table decides which column is which, unless `columns` say it. At the end the
+        listener is told of blank texts and of ids that repeat.
+
+        Args:
+            tables: As the file has them.
+            options: How it is read.
+            columns: Which column is which, if that is known.
         """
         known: Any = columns
         file_ids = FileIds()
-        total = n_sound = 0
-        blank = dict.fromkeys(dict(self.nouns), 0)
+        n_rows = 0
+        n_sound = 0
+        n_blank = dict.fromkeys(dict(self.nouns), 0)
+        # Where no label is needed, it does not matter why a row has none.
         for table in tables if options.label_needed else map(without_marks, tables):
             if known is None:
                 options = options.fitting(table)
-                known = self.columns_of(table, options)
-                if known.label is not None:
-                    labels = table.columns[known.label]
-                else:
-                    labels = ()
-                unlabelled = not options.label_needed and all(
-                    label in self.no_label for label in labels
-                )
-                if unlabelled or not options.keep_labels:
-                    known = replace(known, label=None)
+                known = self._labelled_columns(table, options)
                 table = _one_row_per_task(table, known, options)
                 known, file_ids = self._with_ids(table, known, options)
                 say_guesses(
@@ -202,57 +245,52 @@ class Reader(ABC):
                     warn_of_splits(table, known, options.listener)
             else:
                 known = self.further_columns(known, table, options)
-                lacking = {
-                    name: [None] * len(table)
-                    for name in known.used[1:]
-                    if name not in table.columns
-                }
                 if table.lines:
-                    table = replace(table, columns={**table.columns, **lacking})
+                    # A chunk of JSONL has only the columns that occur in it.
+                    absent = [name for name in known.used[1:] if name not in table.columns]
+                    empty = {name: [None] * len(table) for name in absent}
+                    table = replace(table, columns={**table.columns, **empty})
                 table = _one_row_per_task(table, known, options)
             rows = self._sound_rows(
                 table,
                 known,
                 options,
                 file_ids,
-                first_id=total,
+                first_id=n_rows,
             )
             if table.lines and file_ids.column is None and options.skipped is not None:
                 rows = replace(
                     rows, ids=options.skipped.ids(rows.lines, table.source, first_id=n_sound)
                 )
-            total = total + len(table)
+            n_rows = n_rows + len(table)
             n_sound = n_sound + len(rows)
             if not len(rows):
                 continue
-            for column in blank.keys() & rows.columns.keys():
-                blank[column] += sum(not text.strip() for text in rows.columns[column])
-            settings = options.settings  # the names of a format's own are those of no other file
-            if type(table) is Table and known.settings_of:
-                settings = known.as_settings(settings, header=table.header)
-            class_names = table.class_names.get(known.names().get("label", ""), ())
-            has_ids = file_ids.column is not None
-            file_names = known.names() | (
-                {"id": file_ids.column} if file_ids.column is not None else {}
-            )
-            rows = replace(rows, file_names=file_names)
-            yield Reading(
-                rows,
-                known.names(),
-                settings,
-                class_names,
-                has_ids=has_ids,
-            )
-        if total:
+            for column in n_blank.keys() & rows.columns.keys():
+                n_blank[column] += sum(not text.strip() for text in rows.columns[column])
+            yield _as_reading(rows, table, known, options, file_ids)
+        if n_rows:
             file_ids.report(table.source, options.listener)
             for column, noun in self.nouns:
                 say_blank(
-                    blank[column],
-                    total,
+                    n_blank[column],
+                    n_rows,
                     table.source,
                     options.listener,
                     noun=noun,
                 )
+
+    def _labelled_columns(self, table: Table, options: ReadOptions) -> Any:
+        """Returns which column of a file is which, without a label column that nobody needs.
+
+        Nobody does if labels are not kept, or if no row has one and none is needed.
+        """
+        columns: Any = self.columns_of(table, options)
+        labels = table.columns[columns.label] if columns.label is not None else ()
+        has_no_labels = all(label in self.no_label for label in labels)
+        if (has_no_labels and not options.label_needed) or not options.keep_labels:
+            return replace(columns, label=None)
+        return columns
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file, and the column with the file's own ids, if it has one.
@@ -275,7 +313,7 @@ class Reader(ABC):
         labelled = table
         if columns.label is not None and not is_packed(table.columns[columns.label]):
             # Of the rows of several annotators, one is labelled.
-            labelled = table.select(labelled_places(table.columns[columns.label]))
+            labelled = table.select(labelled_positions(table.columns[columns.label]))
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
         return replace(columns, id=column), FileIds(column)
@@ -283,77 +321,124 @@ class Reader(ABC):
     def _sound_rows(
         self, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds, *, first_id: int
     ) -> Rows:
-        """Returns the rows without those that are to be skipped; numbers stay those of the file.
+        """Returns the rows of a table without those that are left out.
 
-        Rows that nobody labelled are left out and counted, where labels are needed.
+        Rows that nobody labelled are left out and counted; rows that can't be read are left out if
+        `options.skipped` gets them. The others keep the numbers that they have in the file.
+
+        Args:
+            table: The file, or a chunk of it.
+            columns: Which column is which.
+            options: How the file is read.
+            file_ids: The ids that the file gives its rows.
+            first_id: Number of the first row.
 
         Raises:
-            DataError: rows that are not what they should be; all of them, or such as nobody wants
+            DataError: Rows that are not what they should be; all of them, or such as nobody wants
                 to skip.
         """
-        if columns.label is not None:
-            cells = table.columns[columns.label]
-        else:
-            cells = ()
-        labelled = labelled_places(cells)
-        if len(labelled) < len(cells):
-            message = left_out(cells, len(cells))
-            if not labelled and options.whole:
-                raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
-            options.listener.warn(f"{table.source}: {message}")
-            if options.skipped is not None and table.lines:
-                absent = set(range(len(table))).difference(labelled)
-                options.skipped.unlabelled += [(table.source, table.lines[row]) for row in absent]
-            rows = self._sound_rows(
-                table.select(labelled),
-                columns,
-                options,
-                file_ids,
-                first_id=first_id,
-            )
-            if columns.id is not None or file_ids.column is not None:
-                return rows
-            if table.lines:
-                row_of_line = {line: row for row, line in enumerate(table.lines)}
-                return replace(rows, ids=[str(first_id + row_of_line[line]) for line in rows.lines])
-            return replace(
-                rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers]
-            )
+        cells = table.columns[columns.label] if columns.label is not None else ()
+        if len(labelled_positions(cells)) < len(cells):
+            return self._labelled_rows(table, columns, options, file_ids, first_id=first_id)
+
         rejected = _rejected(table, columns.label, options)
         try:
             if rejected:
                 raise rejected[min(rejected)]
             rows = self.rows_of(table, columns, options, first_id=first_id)
-            return file_ids.attach(
-                _numbered(rows, table, range(len(table))), table, as_ids=not self.finds_ids
+            numbered = _numbered(rows, table, range(len(table)))
+            return file_ids.attach(numbered, table, as_ids=not self.finds_ids)
+        except DataError as error:
+            concerns_all = len(table) > 1 and isinstance(error, WholeFileError)
+            if options.skipped is None or concerns_all:
+                raise
+            sound_positions, errors = self._check_one_by_one(
+                table,
+                columns,
+                options,
+                rejected,
+                first_id=first_id,
             )
-        except DataError as whole:
-            if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
+            if not errors or (options.whole and not sound_positions):
                 raise
-            alone = replace(options, listener=SILENT)
-            sound_indices = []
-            bad = []
-            for index in range(len(table)):
-                try:
-                    if index in rejected:
-                        raise rejected[index]
-                    self.rows_of(table.select([index]), columns, alone, first_id=first_id + index)
-                    sound_indices.append(index)
-                except DataError as error:
-                    if table.lines:
-                        error.file = table.source
-                        error.line = table.lines[index]
-                    bad.append(error)
-            if not bad or (options.whole and not sound_indices):
-                raise
-        options.skipped.errors += bad
-        sound = table.select(sound_indices)
+        options.skipped.errors += errors
+        sound = table.select(sound_positions)
         rows = _numbered(
-            self.rows_of(sound, columns, options, first_id=first_id), table, sound_indices
+            self.rows_of(sound, columns, options, first_id=first_id), table, sound_positions
         )
         if columns.id is None:
-            rows = replace(rows, ids=[str(first_id + index) for index in sound_indices])
+            rows = replace(rows, ids=[str(first_id + position) for position in sound_positions])
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
+
+    def _labelled_rows(
+        self, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds, *, first_id: int
+    ) -> Rows:
+        """Returns the rows of a table that somebody labelled, and warns of the others.
+
+        Arguments are as of `_sound_rows`. Without ids of the file, rows keep their numbers in it.
+
+        Raises:
+            DataError: Nobody labelled any row of a whole file.
+        """
+        cells = table.columns[columns.label]
+        labelled = labelled_positions(cells)
+        message = left_out(cells, len(cells))
+        if not labelled and options.whole:
+            raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
+        options.listener.warn(f"{table.source}: {message}")
+        if options.skipped is not None and table.lines:
+            absent = set(range(len(table))).difference(labelled)
+            options.skipped.unlabelled += [(table.source, table.lines[row]) for row in absent]
+        rows = self._sound_rows(
+            table.select(labelled),
+            columns,
+            options,
+            file_ids,
+            first_id=first_id,
+        )
+        if columns.id is not None or file_ids.column is not None:
+            return rows
+        if table.lines:
+            row_of_line = {line: row for row, line in enumerate(table.lines)}
+            return replace(rows, ids=[str(first_id + row_of_line[line]) for line in rows.lines])
+        return replace(
+            rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers]
+        )
+
+    def _check_one_by_one(
+        self,
+        table: Table,
+        columns: Any,
+        options: ReadOptions,
+        rejected: Mapping[int, DataError],
+        *,
+        first_id: int,
+    ) -> tuple[list[int], list[DataError]]:
+        """Returns the positions of rows that can be read alone, and the errors of the others.
+
+        Args:
+            table: Rows that can't be read together.
+            columns: Which column is which.
+            options: How the file is read.
+            rejected: Position -> error of rows whose label can't be learned.
+            first_id: Number of the first row.
+        """
+        silent = replace(options, listener=SILENT)
+        sound_positions: list[int] = []
+        errors: list[DataError] = []
+        for position in range(len(table)):
+            try:
+                if position in rejected:
+                    raise rejected[position]
+                row = table.select([position])
+                self.rows_of(row, columns, silent, first_id=first_id + position)
+                sound_positions.append(position)
+            except DataError as error:
+                if table.lines:
+                    error.file = table.source
+                    error.line = table.lines[position]
+                errors.append(error)
+        return sound_positions, errors
 
     def read(
         self,
@@ -404,10 +489,12 @@ class Reader(ABC):
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks, labels optional.
 
-        A chunk has at most `chunk_rows` (None: all).
-
-        `skipped` gets those that can't be read. Labels are there if the task's answers need them,
-        or with `keep_labels`.
+        Args:
+            source: The file or the files.
+            settings: How they are read, as a recipe's section `data`.
+            chunk_rows: Rows of a chunk at most; None for all at once.
+            **reader_options: As of `ReadOptions`. `skipped` gets rows that can't be read. Labels
+                are kept if the task's answers need them, or with `keep_labels`.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.

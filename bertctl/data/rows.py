@@ -28,8 +28,8 @@ class Rows:
         numbers: of a part of a file without lines, the number of each row in the file, counted from
             1.
         tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
-        groups: a key for each row, the same for rows that hang together; empty where that is not
-            asked (training).
+        groups: a key for each row, the same for rows that belong together; empty where nobody needs
+            them (training).
         file_ids: what the file's own id column has in each row, of whatever type; empty where the
             rows are numbered.
         file_names: canonical column -> its name in the file.
@@ -106,16 +106,17 @@ class Rows:
 def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
     """Returns the columns that any of several parts has, one part behind the other.
 
-    Columns of many rows are packed.
-
-    A part that lacks a column has None in it.
+    A part that lacks a column has None in it. Columns of many rows are packed.
     """
     if len(parts) == 1:
         return dict(parts[0].columns)
     columns: dict[str, Sequence[Any]] = {}
-    for name in dict.fromkeys(chain.from_iterable(rows.columns for rows in parts)):
-        of_parts = (rows.columns.get(name, [None] * len(rows)) for rows in parts)
-        columns[name] = column_of(chain.from_iterable(of_parts))
+    names = dict.fromkeys(
+        chain.from_iterable(rows.columns for rows in parts)
+    )  # each once, in order
+    for name in names:
+        values_of_parts = (rows.columns.get(name, [None] * len(rows)) for rows in parts)
+        columns[name] = column_of(chain.from_iterable(values_of_parts))
     return columns
 
 

@@ -79,32 +79,30 @@ class SentenceReader(TextReader):
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
         """Returns which column of a file is which.
 
-        The labels of other rows than those to train on may be of another kind, in a column of
-        another name.
+        The columns that the recipe names must be in the training file. Rows to score may have
+        labels of another kind, in a column of another name: pairs with scores, where training pairs
+        have none.
         """
         settings = options.settings
-        columns_named(
-            {"negative": settings.negative_column if options.split == "train" else None}, table
-        )
-        if options.split == "train" and options.label_needed:
+        is_train = options.split == "train"
+        if is_train:
+            columns_named({"negative": settings.negative_column}, table)
+        if is_train and options.label_needed:
             columns_named({"label": settings.label_column}, table)
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
-        # The configured name may be that of another file's column.
-        negative_names = (
-            settings.negative_column,
-            *map(free.get, _NEGATIVES),
-        )
+        negative_names = (settings.negative_column, *map(free.get, _NEGATIVES))
         negative = next((name for name in negative_names if name in table.columns), None)
-        others = replace(
+        without_negative = replace(
             table,
             columns={name: values for name, values in table.columns.items() if name != negative},
         )
-        columns = choose_columns(others, settings, label_needed=False)
+        columns = choose_columns(without_negative, settings, label_needed=False)
+        is_guessed = settings.label_column is None
         if (
             columns.pair is not None
-            and settings.label_column is None
+            and is_guessed
             and folded(columns.label or "") not in LABEL_NAMES
         ):
             columns = replace(columns, label=None)  # a title, say: pairs need no label
@@ -144,7 +142,7 @@ class SentenceReader(TextReader):
 
 
 def _question_pairs(table: Table) -> Table:
-    """Returns SQuAD's questions that have an answer with their paragraphs.
+    """Returns SQuAD's questions that have an answer, paired with their paragraphs.
 
     Another table is returned as it is.
     """

@@ -54,26 +54,37 @@ def readings_of_files(
 
 
 def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> Iterator[Reading]:
-    first: Reading | None = None
+    """Yields the readings of one file after the other, their rows numbered through.
+
+    Args:
+        reader: Reads each of them, the later ones as the first one with rows.
+        files: The files.
+        options: How they are read.
+
+    Raises:
+        UsageError: A file has other columns than the first one.
+        NoRowsError: None of the files has rows.
+    """
+    first_reading: Reading | None = None
     first_path = files.paths[0]
-    no_rows: NoRowsError | None = None
+    no_rows_error: NoRowsError | None = None
     n_before = 0
     listener = _WholeListener(options.listener, files)
     for path in files.paths:
         listener.begin(path, n_before)
-        skipped_before = _n_skipped(options)
-        of_file = replace(options, listener=listener)
-        if first is not None:
-            of_file = _as_first(of_file, first)
+        n_skipped_before = _n_skipped(options)
+        file_options = replace(options, listener=listener)
+        if first_reading is not None:
+            file_options = _as_first(file_options, first_reading)
         n_rows = 0
         try:
-            for reading in reader.readings(path, of_file):
-                if first is None:
-                    first = reading
+            for reading in reader.readings(path, file_options):
+                if first_reading is None:
+                    first_reading = reading
                     first_path = path
                 elif not n_rows:
                     _require_same_columns(
-                        first,
+                        first_reading,
                         first_path,
                         reading,
                         path,
@@ -84,16 +95,16 @@ def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> 
         except NoRowsError as error:
             if n_rows:
                 raise
-            no_rows = error
-        n_before += n_rows + _n_skipped(options) - skipped_before
-    if first is None and no_rows is not None:
-        raise no_rows
+            no_rows_error = error  # an empty file counts for nothing, unless all are empty
+        n_before += n_rows + _n_skipped(options) - n_skipped_before
+    if first_reading is None and no_rows_error is not None:
+        raise no_rows_error
 
 
 def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
     """Returns options that read a file as the first one was read.
 
-    Columns that were guessed are hints.
+    Columns that were guessed in the first one are hints: they count if this file has them.
     """
     from_recipe = options.settings
     columns = [
@@ -103,7 +114,8 @@ def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
         name for name in columns if getattr(from_recipe, name) != getattr(first.settings, name)
     }
     settings = first.settings
-    if settings.header:  # of lines of text, too, which are no table
+    # It is also True for lines of text, which are no table, so the recipe's value counts.
+    if settings.header:
         settings = settings.model_copy(update={"header": from_recipe.header})
     return replace(options, settings=settings, hints=options.hints | guessed)
 
@@ -116,9 +128,9 @@ def _n_skipped(options: ReadOptions) -> int:
 
 
 def _numbered_from(reading: Reading, n_before: int) -> Reading:
-    """Returns the rows of a file with numbers that go on after the rows of the files before it.
+    """Returns the rows of a file numbered after those of the files before it.
 
-    Ids of the file's own stay.
+    With 100 rows before, `0` becomes `100`. Ids of the file's own stay.
     """
     rows = reading.rows
     if not n_before or reading.has_ids or not all(row_id.isdecimal() for row_id in rows.ids):
@@ -236,13 +248,13 @@ class _WholeListener(Listener):
         self._listener = listener
         self._sizes = {path: _size_of(path) for path in files.paths}
         self._n_before = 0
-        self._share = 0.0
+        self._files_left = 0.0  # in files of the size of the one that is read
 
     def begin(self, path: Path, n_before: int) -> None:
-        """Begins a file.
+        """Begins a file, of which the rows of all files that are left will be guessed.
 
-        The rows to expect of it and of the files behind it are those of the file, times the bytes
-        of all of them divided by its own.
+        They are the rows of this file, times the bytes of all files that are left, divided by its
+        own bytes.
 
         Args:
             path: The file.
@@ -252,9 +264,9 @@ class _WholeListener(Listener):
         bytes_left = sum(self._sizes[later] for later in paths[paths.index(path) :])
         self._n_before = n_before
         if self._sizes[path]:
-            self._share = bytes_left / self._sizes[path]
+            self._files_left = bytes_left / self._sizes[path]
         else:
-            self._share = 0.0
+            self._files_left = 0.0
 
     def say(self, text: str) -> None:
         """Passes on a message."""
@@ -266,7 +278,8 @@ class _WholeListener(Listener):
 
     def expect(self, rows: int) -> None:
         """Passes on about how many rows all files have, by the rows of this one."""
-        self._listener.expect(self._n_before + int(rows * self._share) if rows else 0)
+        n_expected = self._n_before + int(rows * self._files_left)
+        self._listener.expect(n_expected if rows else 0)
 
 
 def _size_of(path: Path) -> int:

@@ -100,4 +100,5 @@ class _Pieces(io.RawIOBase):
 
 
 def _seekable(pieces: Iterable[bytes]) -> io.BytesIO:
+    """Returns bytes in pieces as a file that can be wound back, all of it in memory."""
     return io.BytesIO(b"".join(pieces))

@@ -52,14 +52,20 @@ class Misaligned:
     examples: list[str] = field(default_factory=list)
 
     def add(self, example: str, *, lost: bool) -> None:
-        """Adds one more."""
+        """Counts a span that was widened, or was `lost`; the first ones are kept as examples."""
         self.count += not lost
         self.lost += lost
         if len(self.examples) < _SHOWN:
             self.examples.append(example)
 
     def tell(self, source: str, total: int, listener: Listener) -> None:
-        """Reports what was found; nothing where all was well."""
+        """Warns of spans that were left out, widened or lost, if there are any.
+
+        Args:
+            source: Name of the file.
+            total: All of its spans.
+            listener: Receives the warnings.
+        """
         if self.overlapping:
             listener.warn(
                 f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left "
@@ -71,10 +77,10 @@ class Misaligned:
             lost = f", {self.lost} can't be kept because other spans have their words"
         else:
             lost = ""
-        more = self.count + self.lost - len(self.examples)
-        example_lines = "\n".join(f"  {example}" for example in self.examples) + (
-            f"\n  ... and {more} more" if more else ""
-        )
+        n_more = self.count + self.lost - len(self.examples)
+        example_lines = "\n".join(f"  {example}" for example in self.examples)
+        if n_more:
+            example_lines += f"\n  ... and {n_more} more"
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; "
             f"{self.count} are taken as the whole words{lost}:\n"
@@ -85,9 +91,9 @@ class Misaligned:
 
 
 def named_parts(span: Mapping[str, Any]) -> list[Any]:
-    """Returns start, end and label by their usual names, the first of several.
+    """Returns start, end and label of a span by their usual names; None for what it lacks.
 
-    None for what is not there.
+    `{"start_offset": 0, "end_offset": 4, "type": "PER"}` -> `[0, 4, "PER"]`.
     """
     return [
         next((span[name] for name in names if name in span), None)
@@ -96,12 +102,14 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """Returns start, end and label of a span.
+    """Returns start, end and label of a span, `(0, 4, "PER")`.
 
-    The span is an object with these keys (spaCy, Prodigy), or a list (doccano).
+    Args:
+        value: An object with these keys (spaCy, Prodigy), or a list `[0, 4, "PER"]` (doccano).
+        where: File and line.
 
     Raises:
-        DataError: something else, with file and line.
+        DataError: It is something else.
     """
     start = None
     end = None
@@ -136,12 +144,13 @@ def surface_of(value: Any) -> str | None:
     if not isinstance(value, Mapping):
         return None
     name = next((name for name in _SURFACES if isinstance(value.get(name), str)), None)
+    if name is None:
+        return None
     if name != "word":
-        if name is None:
-            return None
         return str(value[name])
+    # The pipelines of transformers write tokens as `word`, `##ing` or `[UNK]`.
     word = str(value[name]).removeprefix("##").lstrip(_BEGINNINGS_OF_WORDS)
-    return None if "[UNK]" in word else word  # transformers' pipelines write tokens
+    return None if "[UNK]" in word else word
 
 
 def tags_of_spans(
@@ -211,8 +220,12 @@ def _longest(spans: Sequence[Span]) -> list[Span]:
 
     The longest are taken first, of equal ones the one that begins first.
     """
-    longest: list[Span] = []
-    for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
-        if all(end <= other[0] or start >= other[1] for other in longest):
-            longest.append((start, end, label))
-    return longest
+    chosen: list[Span] = []
+    by_length = sorted(spans, key=lambda span: (span[0] - span[1], span))
+    for start, end, label in by_length:
+        is_free = all(
+            end <= chosen_start or start >= chosen_end for chosen_start, chosen_end, _ in chosen
+        )
+        if is_free:
+            chosen.append((start, end, label))
+    return chosen

@@ -12,7 +12,9 @@ from bertctl.errors import DataError
 from bertctl.words import as_number, number_with_sign
 
 _RECORDS = 4096
+"""Records that are turned into columns at once."""
 _PIECE = 16
+"""Items between two looks at how many bytes a chunk has."""
 HEAVIEST_CHUNK = 64_000_000
 """Bytes of rows that are read at once: rows may be as long as a line may be."""
 _Item = TypeVar("_Item")
@@ -84,25 +86,23 @@ class Table:
 def in_chunks(
     items: Iterable[_Item], size: int | None, *, weight: Callable[[_Item], int] | None = None
 ) -> Iterator[list[_Item]]:
-    """Yields lists of at most `size` items.
-
-    It yields one list of all where `size` is None, and none where there is nothing.
+    """Yields the items in lists of `size`: 1, 2, 3 with size 2 -> `[1, 2]`, `[3]`.
 
     Args:
-        items: in their order.
-        size: of a list.
-        weight: returns about how many bytes an item has; a list ends early where its items have
-            very many.
+        items: In their order. Without any, no list is yielded.
+        size: Of a list, of which the last may be shorter; None for one list of all items.
+        weight: Returns about how many bytes an item has. A list ends early once its items have more
+            than `HEAVIEST_CHUNK`.
     """
-    left = iter(items)
+    remaining = iter(items)
     if size is None or weight is None:
-        while chunk := list(itertools.islice(left, size)):
+        while chunk := list(itertools.islice(remaining, size)):
             yield chunk
         return
 
     chunk = []
     n_bytes = 0
-    while piece := list(itertools.islice(left, min(_PIECE, size - len(chunk)))):
+    while piece := list(itertools.islice(remaining, min(_PIECE, size - len(chunk)))):
         chunk += piece
         n_bytes += sum(map(weight, piece))
         if len(chunk) >= size or n_bytes > HEAVIEST_CHUNK:
@@ -121,18 +121,23 @@ def weight_of_record(record: tuple[int, Sequence[str]]) -> int:
 def table_of_records(
     names: Sequence[str], records: Iterable[tuple[int, Sequence[str]]], source: str, *, header: bool
 ) -> Table:
-    """Returns records, each with its line and as many fields as there are names, as columns.
+    """Returns records as columns: `(2, ["a", "1"]), (3, ["b", "0"])` -> a, b and 1, 0.
 
     They are turned in chunks: hundreds of thousands of records kept as lists make the garbage
     collector slow.
+
+    Args:
+        names: Of the columns.
+        records: Line and fields of each, as many as there are names.
+        source: The file, for messages.
+        header: Whether the names are the file's own.
     """
     lines = array("q")
     builders = [ColumnBuilder() for _ in names]
     for chunk in in_chunks(records, _RECORDS):
         lines.extend([line for line, _ in chunk])
-        for builder, values in zip(
-            builders, zip(*(fields for _, fields in chunk), strict=True), strict=True
-        ):
+        values_by_column = zip(*(fields for _, fields in chunk), strict=True)
+        for builder, values in zip(builders, values_by_column, strict=True):
             builder.extend(values)
     columns = {name: builder.finish() for name, builder in zip(names, builders, strict=True)}
     return Table(columns, source, _line_column(lines), header=header)
@@ -141,21 +146,24 @@ def table_of_records(
 def joined_tables(parts: Iterable[Table]) -> Table:
     """Returns the rows of tables with the same columns, at least one, as one table."""
     builders: dict[str, ColumnBuilder] = {}
-    first: Table | None = None
-    for part in parts:
-        if first is None:
-            first = part
-        for name, values in part.columns.items():
+    first_table: Table | None = None
+    for table in parts:
+        if first_table is None:
+            first_table = table
+        for name, values in table.columns.items():
             builders.setdefault(name, ColumnBuilder()).extend(values)
-    if first is None:
+    if first_table is None:
         raise ValueError("no table to be joined")
-    return replace(first, columns={name: builder.finish() for name, builder in builders.items()})
+    columns = {name: builder.finish() for name, builder in builders.items()}
+    return replace(first_table, columns=columns)
 
 
 def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> Table:
-    """Returns objects, each with its line, as columns.
+    """Returns objects as columns: `(1, {"a": 1}), (2, {"a": 2, "b": 3})` -> a 1, 2 and b None, 3.
 
-    There are all keys that occur, with None where an object lacks one.
+    Args:
+        objects: Line and object.
+        source: The file, for messages.
     """
     lines = array("q")
     builders: dict[str, ColumnBuilder] = {}
@@ -173,14 +181,14 @@ def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: s
 
 
 def _line_column(lines: "array[int]") -> Sequence[int]:
-    """Returns the lines of rows: a list of few."""
+    """Returns the lines of rows: few as a list, many as the array that they are in."""
     if is_many(len(lines)):
         return lines
     return lines.tolist()
 
 
 def entries_of(table: Table) -> list[dict[str, Any]]:
-    """Returns the rows of a table as objects, without what is None."""
+    """Returns the rows of a table as dictionaries, without cells that are None."""
     rows = zip(*table.columns.values(), strict=True)
     named_rows = (zip(table.columns, values, strict=True) for values in rows)
     return [{name: value for name, value in row if value is not None} for row in named_rows]

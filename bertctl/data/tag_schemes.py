@@ -39,9 +39,9 @@ class Break:
     """Where tags leave a scheme.
 
     Attributes:
-        count: how often.
-        before: the first tag that may not stand before ...
-        tag: ... this one ("O" stands for the beginning and for the end of a sentence too).
+        count: how often they leave it.
+        before: the first tag that may not be followed by `tag`.
+        tag: that tag. "O" is also the beginning and the end of a sentence.
     """
 
     count: int
@@ -76,7 +76,7 @@ class TagKind:
         return None
 
     def sentence(self) -> str:
-        """Returns what a person is told."""
+        """Returns the kind in words: `tags in IOB2, but of 34,043 tags 2 times not ...`."""
         if not self.entities:
             if self.has_outside:
                 hint = "; if they mark entities, write B-TYPE and I-TYPE"
@@ -84,13 +84,13 @@ class TagKind:
                 hint = ""
             return f"plain tags (none begins with B- or I-): scored word by word{hint}"
         exceptions = "; ".join(
-            f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
-            for scheme, left in self.breaks.items()
+            f"{broken.count} times not {scheme}, first {broken.tag} after {broken.before}"
+            for scheme, broken in self.breaks.items()
         )
+        if self.scheme and exceptions:
+            return f"tags in {self.scheme}, but of {self.marks} tags {exceptions}"
         if self.scheme:
-            return f"tags in {self.scheme}" + (
-                f", but of {self.marks} tags {exceptions}" if exceptions else ""
-            )
+            return f"tags in {self.scheme}"
         return (
             f"tags in no pure scheme ({exceptions or 'prefixes of several'}): "
             "they are read by conlleval's rules and written as IOB2"
@@ -109,48 +109,58 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
         DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that
             isn't known here.
     """
-    steps: Counter[tuple[str, str]] = Counter()
-    first_place: dict[str, tuple[int, int]] = {}
+    # Which tag follows which decides the scheme. Sentences begin and end like after and before O.
+    bigrams: Counter[tuple[str, str]] = Counter()
+    first_place: dict[str, tuple[int, int]] = {}  # tag -> sentence, and word from 1
+    n_sentences = 0
     for row, tags in enumerate(sentences):
-        steps.update(zip(["O", *tags], [*tags, "O"], strict=True))
+        n_sentences += 1
+        bigrams.update(zip(["O", *tags], [*tags, "O"], strict=True))
         if not first_place.keys() >= set(tags):
             for word, tag in enumerate(tags, start=1):
                 first_place.setdefault(tag, (row, word))
     if not _mark_entities(set(first_place)):
         _refuse_other_writing(first_place, where)
-        words = {
-            tag: sum(times for (_, last), times in steps.items() if last == tag)
-            for tag in first_place
-        }
-        has_outside = (
-            "O" in first_place and 2 * (words["O"] - row - 1) > sum(words.values()) - row - 1
-        )
-        return TagKind(entities=False, has_outside=has_outside)
+        return TagKind(entities=False, has_outside=_is_mostly_outside(bigrams, n_sentences))
     _refuse_strangers(first_place, where)
-    marks = sum(times for (_, tag), times in steps.items() if tag != "O")
+
+    n_marks = sum(times for (_, tag), times in bigrams.items() if tag != "O")
     letters = {tag.partition("-")[0] for tag in first_place} | {"O"}
     breaks: dict[Scheme, Break] = {}
     for scheme in _BY_USE:
-        if letters <= _LETTERS[scheme] and (
-            scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]
-        ):
-            left = _break(scheme, steps)
-            if left is None:
-                return TagKind(entities=True, scheme=scheme, marks=marks)
-            breaks[scheme] = left
-    usual = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
-    if usual and breaks[usual].count <= _EXCEPTIONS * marks:
+        # Without E, S, L or U nothing speaks for BIOES or BILOU.
+        has_own_letters = scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]
+        if letters <= _LETTERS[scheme] and has_own_letters:
+            broken = _break(scheme, bigrams)
+            if broken is None:
+                return TagKind(entities=True, scheme=scheme, marks=n_marks)
+            breaks[scheme] = broken
+    nearest = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
+    if nearest and breaks[nearest].count <= _EXCEPTIONS * n_marks:
         return TagKind(
             entities=True,
-            scheme=usual,
-            breaks={usual: breaks[usual]},
-            marks=marks,
+            scheme=nearest,
+            breaks={nearest: breaks[nearest]},
+            marks=n_marks,
         )
-    return TagKind(entities=True, breaks=breaks, marks=marks)
+    return TagKind(entities=True, breaks=breaks, marks=n_marks)
+
+
+def _is_mostly_outside(bigrams: Mapping[tuple[str, str], int], n_sentences: int) -> bool:
+    """Returns whether more than half of the words have the tag O.
+
+    Args:
+        bigrams: Tag and next tag -> how often. After the last word of a sentence comes an O, which
+            is no word.
+        n_sentences: Number of those.
+    """
+    n_words = sum(bigrams.values()) - n_sentences
+    n_outside = sum(times for (_, tag), times in bigrams.items() if tag == "O") - n_sentences
+    return 2 * n_outside > n_words
 
 
 def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Scheme) -> list[str]:
-    """Returns entities as tags.
+    """Returns entities as tags: `("PER", 0, 2)` of 3 words -> `["B-PER", "I-PER", "O"]` in IOB2.
 
     Args:
         spans: type, first word, word after the last one; in order, none over another.
@@ -158,33 +168,40 @@ def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Schem
         scheme: the tags' scheme.
     """
     tags = ["O"] * length
-    last: tuple[str, int] = ("", -1)
+    last_type = ""
+    last_end = -1
     for kind, start, end in spans:
+        touches = (last_type, last_end) == (kind, start)
         for i in range(start, end):
-            letter = _letter(scheme, i == start, i == end - 1, last == (kind, start))
+            letter = _letter(scheme, is_first=i == start, is_last=i == end - 1, touches=touches)
             tags[i] = f"{letter}-{kind}" if kind else letter
-        last = (kind, end)
+        last_type = kind
+        last_end = end
     return tags
 
 
-def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
-    """Returns the prefix of a word of an entity.
+def _letter(scheme: Scheme, *, is_first: bool, is_last: bool, touches: bool) -> str:
+    """Returns the prefix of a word of an entity, such as `B`.
 
-    `touches` says that an entity of its type ends just before it.
+    Args:
+        scheme: The tags' scheme.
+        is_first: Whether the word is the entity's first one.
+        is_last: Whether it is its last one.
+        touches: Whether an entity of the same type ends just before this entity.
     """
     if scheme == "IOB1":
-        return "B" if first and touches else "I"
+        return "B" if is_first and touches else "I"
     if scheme == "IOB2":
-        return "B" if first else "I"
+        return "B" if is_first else "I"
     if scheme == "BIOES":
         alone = "S"
         end = "E"
     else:
         alone = "U"
         end = "L"
-    if first:
-        return alone if final else "B"
-    return end if final else "I"
+    if is_first:
+        return alone if is_last else "B"
+    return end if is_last else "I"
 
 
 def entity_types(tags: Iterable[str]) -> list[str]:
@@ -193,28 +210,24 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 
 
 def _mark_entities(tags: set[str]) -> bool:
-    """Returns whether tags are meant as marks of entities.
+    """Returns whether tags are meant as marks of entities, not as names such as parts of speech.
 
     Such tags are `B-PER`, or `B`, `I` and `O` without any type.
     """
-    if any(
-        letter in _ALL_LETTERS - {"O"} and kind
-        for letter, _, kind in (tag.partition("-") for tag in tags)
-    ):
-        return "O" in tags or all(tag[:1].isupper() and tag[1:2] == "-" for tag in tags)
+    typed_letters = {letter for letter, _, kind in (tag.partition("-") for tag in tags) if kind}
+    have_hyphens = [tag[:1].isupper() and tag[1:2] == "-" for tag in tags]
+    if typed_letters & (_ALL_LETTERS - {"O"}):
+        return "O" in tags or all(have_hyphens)  # some parts of speech look like `S-NP`, too
     if "O" not in tags:
         return False
-    return tags <= _ALL_LETTERS or any(
-        tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in tags
-    )
+    has_other_letter = any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in tags)
+    return tags <= _ALL_LETTERS or has_other_letter
 
 
 def written_as_mark(tag: str) -> str | None:
-    """Returns a tag of an entity that is written in another way as schemes write it.
+    """Returns a tag of an entity that is written in another way as schemes write it; else None.
 
-    It is None for any other tag.
-
-    `B_PER`, `B:PER`, `b-per` and `PER-B` are `B-PER` (with the type as it stands), `o` is `O`.
+    `B_PER`, `B:PER` and `PER-B` -> `B-PER`, `b-per` -> `B-per`, `o` -> `O`.
     """
     if tag == "O" or tag.casefold() in _OUTSIDE:
         return "O"
@@ -243,22 +256,31 @@ def _refuse_other_writing(
 ) -> None:
     """Refuses tags that mark entities in another writing, which would be taken for parts of speech.
 
+    Args:
+        first_place: Each tag -> the first sentence that has it, and the number of the word.
+        where: File and line of a sentence.
+
     Raises:
-        WholeFileError: with the first of them, and how to write it.
+        WholeFileError: With the first of them, and how to write it.
     """
-    marks = {tag: mark for tag in first_place if (mark := written_as_mark(tag)) is not None}
+    marks: dict[str, str] = {}
+    for tag in first_place:
+        mark = written_as_mark(tag)
+        if mark is not None:
+            marks[tag] = mark
     typed = {tag: mark for tag, mark in marks.items() if mark != "O"}
     letters = {mark[0] for mark in typed.values()}
-    only_letters = {tag.upper() for tag in first_place} <= _ALL_LETTERS | {"M"} and {
-        "b",
-        "o",
-    } <= first_place.keys()
     outside = [tag for tag, mark in marks.items() if mark == "O"]
-    is_scheme = bool({"O", "o", "0"} & first_place.keys()) or (
-        "B" in letters and len(first_place) > 1
-    )
-    is_most = 2 * len(typed) > len(first_place) - len(outside)
-    if not only_letters and not (is_scheme and is_most):
+
+    # Small letters without types: b, i, o.
+    are_letters = {tag.upper() for tag in first_place} <= _ALL_LETTERS | {"M"}
+    are_small_letters = are_letters and {"b", "o"} <= first_place.keys()
+    # Most tags with something like a prefix, and one that is O or begins an entity.
+    has_outside = bool({"O", "o", "0"} & first_place.keys())
+    has_beginning = "B" in letters and len(first_place) > 1
+    are_mostly_typed = 2 * len(typed) > len(first_place) - len(outside)
+    are_prefixed = (has_outside or has_beginning) and are_mostly_typed
+    if not are_small_letters and not are_prefixed:
         return
 
     misspelt = [tag for tag, mark in marks.items() if tag != mark] or [
@@ -286,6 +308,15 @@ def _refuse_other_writing(
 def _refuse_strangers(
     first_place: Mapping[str, tuple[int, int]], where: Callable[[int], str]
 ) -> None:
+    """Refuses tags without a known prefix among marks of entities, such as `M-PER` and `PER`.
+
+    Args:
+        first_place: Each tag -> the first sentence that has it, and the number of the word.
+        where: File and line of a sentence.
+
+    Raises:
+        DataError: With the first of them.
+    """
     strangers = {
         tag
         for tag in first_place
@@ -313,29 +344,38 @@ def _refuse_strangers(
     raise DataError(message, remedy=remedy)
 
 
-def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None:
-    count = 0
-    first: tuple[str, str] | None = None
-    for (before, tag), times in steps.items():
+def _break(scheme: Scheme, bigrams: Mapping[tuple[str, str], int]) -> Break | None:
+    """Returns how often and where tags leave a scheme first; None if they never do.
+
+    Args:
+        scheme: The scheme.
+        bigrams: Tag and next tag -> how often, in the order in which they occur first.
+    """
+    n_breaks = 0
+    first_bigram: tuple[str, str] | None = None
+    for (before, tag), times in bigrams.items():
         if not may_follow(scheme, before, tag):
-            count += times
-            first = first or (before, tag)
-    if first:
-        return Break(count, *first)
-    return None
+            n_breaks += times
+            first_bigram = first_bigram or (before, tag)
+    if first_bigram is None:
+        return None
+    before, tag = first_bigram
+    return Break(n_breaks, before, tag)
 
 
 def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
-    """Whether a scheme lets one tag stand before another.
+    """Returns whether a scheme lets `tag` follow the tag `before`.
 
-    `O` stands for the ends of a sentence too.
+    In IOB2 `I-PER` may not follow `O`. `O` is also what comes before and after a sentence.
     """
-    last, _, last_kind = before.partition("-")
+    last_letter, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")
-    is_open = last in ("B", "I")
-    goes_on = is_open and kind == last_kind
-    if scheme in ("IOB1", "IOB2"):
-        return goes_on or letter != ("B" if scheme == "IOB1" else "I")
+    is_open = last_letter in ("B", "I")  # an entity that may go on
+    continues = is_open and kind == last_kind
+    if scheme == "IOB1":  # B parts two entities of one type, and has no other use
+        return continues or letter != "B"
+    if scheme == "IOB2":
+        return continues or letter != "I"
     if letter in ("I", "E", "L"):
-        return goes_on
-    return not is_open
+        return continues
+    return not is_open  # an entity has to end with E or L

@@ -114,7 +114,10 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
         )
         pair = pair or partner
     if label is None and settings.label_column is None:
-        label = _guess_label(table, [*used, text, *([pair] if pair else [])], needed=label_needed)
+        read_already = [*used, text]
+        if pair:
+            read_already.append(pair)
+        label = _guess_label(table, read_already, needed=label_needed)
     return TextColumns(settings.id_column, text, pair, label)
 
 
@@ -144,24 +147,34 @@ def rows_from(
     """
     names.require(table)
     columns = {
-        name: texts_of(table, of_file) for name, of_file in names.names().items() if name != "label"
+        role: texts_of(table, name) for role, name in names.names().items() if role != "label"
     }
     if names.label is not None:
         columns["label"] = _labels_of(table, names, rules, lenient=lenient)
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
     return Rows(
         split,
-        columns,
-        ids_of(table, names.id, first_id=first_id),
-        table.source,
-        table.lines,
+        columns=columns,
+        ids=ids_of(table, names.id, first_id=first_id),
+        source=table.source,
+        lines=table.lines,
     )
 
 
 def _labels_of(
     table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool
 ) -> Sequence[Any]:
-    """Returns the label column as labels, or as scores without blanks around them."""
+    """Returns the label column as labels, or as scores without blanks around them.
+
+    Args:
+        table: The file.
+        names: Which column is which; without a form of its labels they are scores.
+        rules: What the recipe says of its labels.
+        lenient: Whether a label that can't be read stays as the file has it.
+
+    Raises:
+        DataError: A label can't be read.
+    """
     values = table.columns[names.label or ""]
     if names.form is None:
         return mapped_values(values, _stripped)
@@ -180,6 +193,7 @@ def _labels_of(
 
 
 def _stripped(value: Any) -> Any:
+    """Returns a text without blanks around it, and anything else as it is."""
     if isinstance(value, str):
         return value.strip()
     return value
@@ -200,7 +214,17 @@ def texts_of(table: Table, name: str) -> Sequence[str]:
 
 
 def _text(value: Any, name: str, index: int, table: Table) -> str:
-    """Returns a text; None is a blank one, a number is its digits."""
+    """Returns a cell as a text; None is a blank one, a number is its digits.
+
+    Args:
+        value: The cell.
+        name: Of its column.
+        index: Number of its row in the table.
+        table: The file.
+
+    Raises:
+        DataError: It is something else, such as a list.
+    """
     if isinstance(value, str):
         return value
     if is_missing(value):
@@ -220,29 +244,44 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
 def _guess_text(
     table: Table, used: Sequence[str], *, pair: str | None, label: str | None, label_needed: bool
 ) -> tuple[str, str | None]:
-    """Returns the text column, and its partner where both have the names of a pair."""
+    """Returns the text column, and the second text's column if both have the names of a pair.
+
+    The first that fits: columns with the names of a pair (`premise`, `hypothesis`) if no other has
+    a usual name; `text`; the only column with a usual name; the only column that holds texts.
+
+    Args:
+        table: The file.
+        used: Columns that were named for something.
+        pair: The column of the second text, if it was named.
+        label: The column of the label, if it was named.
+        label_needed: Whether the file must have a label.
+
+    Raises:
+        UsageError: No column could be the text, or several could.
+    """
     free = {folded(name): name for name in table.columns if name not in used}
     if not table.header:
         return _guess_headerless(table, list(free.values()), label)
     pairs = [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
     if pair is not None:
         pairs = [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
-    of_pairs = set(chain.from_iterable(pairs))
-    singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in of_pairs]
-    rest = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
+    in_pairs = set(chain.from_iterable(pairs))
+    singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in in_pairs]
+    unknown = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
     if len(pairs) == 1 and not singles:
         text, second = pairs[0]
-        is_label = label_needed and label is None and len(free) == len(rest) == 2
-        if is_label and content_of(table.columns[second]) == "class":
-            return (text, None)
-        return pairs[0]
+        # Of `question,answer` alone, the answers may be classes, and then are the label.
+        may_be_label = label_needed and label is None and len(free) == len(unknown) == 2
+        if may_be_label and content_of(table.columns[second]) == "class":
+            return text, None
+        return text, second
     if not pairs and "text" in free:
         return free["text"], None
     if not pairs and not singles:
-        if len(rest) == 1:
-            singles = rest
+        if len(unknown) == 1:
+            singles = unknown
         else:
-            singles = texts_in(table, rest)
+            singles = texts_in(table, unknown)
     if not pairs and len(singles) == 1:
         return singles[0], None
     candidates = list(dict.fromkeys([*chain.from_iterable(pairs), *singles]))
@@ -271,9 +310,9 @@ def _guess_headerless(
     if len(free) == 1:
         return free[0], None
     if len(free) == 2 and label is None:
-        kinds = {name: len(set(table.columns[name])) for name in free}
-        few, many = sorted(free, key=lambda name: kinds[name])
-        if kinds[few] < kinds[many] or kinds[few] <= len(table) // 2:
+        n_different = {name: len(set(table.columns[name])) for name in free}
+        few, many = sorted(free, key=lambda name: n_different[name])
+        if n_different[few] < n_different[many] or n_different[few] <= len(table) // 2:
             return many, None
     texts = texts_in(table, free)
     if 1 <= len(texts) <= 2 and len(texts) < len(free):
@@ -287,13 +326,25 @@ def _guess_headerless(
 
 
 def _guess_label(table: Table, used: Sequence[str], *, needed: bool) -> str | None:
+    """Returns the label column: by its usual name, or, if a label is needed, by its values.
+
+    A file without a header whose only other column is free has its label there.
+
+    Args:
+        table: The file.
+        used: Columns that are read as something else.
+        needed: Whether a file without a label is refused.
+
+    Raises:
+        UsageError: A label is needed, and no column or several could be it.
+    """
     free = {folded(name): name for name in table.columns if name not in used}
     usual: Sequence[str] = ()
     if table.header:
         usual = LABEL_NAMES
     elif len(free) == 1:
         usual = tuple(free)
-    # If texts are only answered, no other column is taken for the label.
+    # Where no label is needed, a column without a usual name is not taken for it.
     if needed and not free.keys() & set(usual):
         usual = _label_candidates(table, free)
     return label_of(free, usual, table, needed=needed)
@@ -327,10 +378,17 @@ def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:
-    """Refuses rows with another text beside the one that was taken for it by its name.
+    """Refuses a file with a second column of prose, as its task may need both columns.
+
+    A text column that is called `text`, or was named, is not doubted.
+
+    Args:
+        rows: The file's first rows.
+        columns: Canonical name -> name in the file.
+        settings: What was said of the file.
 
     Raises:
-        UsageError: with both columns.
+        UsageError: With both columns.
     """
     text = columns["text"]
     if settings.text_column or "pair" in columns or folded(text) == "text":
@@ -352,10 +410,15 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
 
 
 def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
-    """Returns whether labels are classes or scores.
+    """Returns whether labels are classes (`class`) or scores (`score`).
+
+    Args:
+        labels: Of the file's first rows.
+        name: Of their column.
+        source: Of the file.
 
     Raises:
-        UsageError: they could be either, or are neither.
+        UsageError: They could be either, or are neither.
     """
     non_empty = filled(labels)
     kind = content_of(labels)
@@ -373,9 +436,10 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
             f"{source}: '{name}' holds numbers with a decimal comma, such as {non_empty[0]}",
             remedy=remedy,
         )
-    is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
-    written = any(isinstance(label, float) or "." in str(label) for label in non_empty)  # 3.0
-    if not is_prose(non_empty) and (not are_numbers(non_empty) or (is_class and not written)):
+    are_few = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
+    have_points = any(isinstance(label, float) or "." in str(label) for label in non_empty)  # 3.0
+    are_class_numbers = are_few and not have_points
+    if not is_prose(non_empty) and (not are_numbers(non_empty) or are_class_numbers):
         return "class"
     raise UsageError(
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} "

@@ -26,18 +26,23 @@ from bertctl.progress import Listener
 from bertctl.unpacking import unpacked
 from bertctl.words import count, first_difference, hinted, human_bytes, natural_order
 
-LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
-"""Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked
-for otherwise."""
+LONGEST_LINE = 16_000_000
+"""Bytes that a line may have, unless the recipe says otherwise."""
+
+LONGEST_DOCUMENT = 250_000_000
+"""Bytes of what can only be read as a whole (a JSON document, UTF-16), unless the recipe says
+otherwise."""
 
 _SIGNATURE = 512  # bytes by which packed files and other documents are known
 
-_SURVEYED = (
-    32_000_000  # bytes that are looked at, where a line is not UTF-8, to see how many are not
-)
-_SURVEYED_LINES = 500
+_SURVEYED = 32_000_000
+"""Bytes that are looked at, where a line is not UTF-8, to see how many lines are not."""
 
-_BETWEEN_CHECKS = 1_000_000  # bytes of lines, between two looks at the memory
+_SURVEYED_LINES = 500
+"""Lines that are not UTF-8 by which their encoding is guessed."""
+
+_BETWEEN_CHECKS = 1_000_000
+"""Bytes of lines between two looks at the memory."""
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -70,14 +75,14 @@ def require_file(path: Path | MemoryFile) -> None:
 
 
 def for_a_text(path: Path) -> str:
-    """Returns what to type where a text was meant that has the form of a path."""
+    """Returns what to type if a text with blanks was meant, not a file; empty for other paths."""
     if not any(map(str.isspace, str(path))):
         return ""
     return "A text that looks like a file's name needs a blank before it and one behind it."
 
 
 def names_in_folder(folder: Path) -> str:
-    """Returns what there is in a folder, for a remedy."""
+    """Returns what there is in a folder, for a remedy: `In data: a.csv, old/.`."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
     first_names = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
@@ -107,8 +112,7 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
     try:
         stdin = cast(io.BufferedReader, sys.stdin.buffer)
         with nullcontext(stdin) if source == "-" else regular(source).open("rb") as raw:
-            first = raw.peek(len(GZIP))
-            is_packed = first.startswith(GZIP)
+            is_packed = raw.peek(len(GZIP)).startswith(GZIP)
             if is_packed:
                 file: io.BufferedReader = unpacked(raw, name)
             else:
@@ -218,98 +222,121 @@ def decoded_lines(
     longest: int = LONGEST_LINE,
     all_stay: bool = False,
 ) -> Iterator[str]:
-    """Yields the lines of an open file with their ends.
+    """Yields the lines of an open file with their ends, without the byte-order mark.
 
-    They are decoded one by one, without the byte-order mark.
+    They are decoded one by one. UTF-16, UTF-32 and files without a line feed are decoded as a
+    whole, the latter split at carriage returns.
 
-    Whoever takes them may keep them: if the memory ends, or surely will (with `all_stay`), the file
-    is refused.
-
-    Only a file without any line feed is split at carriage returns. A line of more than `longest`
-    bytes is refused before it is in memory; so is a file that is decoded as a whole and has more
-    than `LONGEST_DOCUMENT`.
+    Args:
+        file: The open file.
+        source: Its name, for messages.
+        encoding: As it was named; None for UTF-8, or UTF-16 by its byte-order mark.
+        listener: Told of the encoding that was found.
+        errors: Whether bytes that are not the encoding are refused, or replaced by U+FFFD.
+        longest: Bytes of a line. A longer one is refused before it is in memory; so is a file that
+            is decoded as a whole and has more than `LONGEST_DOCUMENT`.
+        all_stay: Whether the caller keeps all lines. If there will be too little memory for them,
+            the file is refused early.
 
     Raises:
-        UsageError: no such encoding.
-        DataError: empty; a line that is too long; bytes that are not the encoding, where `errors`
-            is strict.
-        DeviceError: there is too little memory for all lines.
+        UsageError: No such encoding.
+        DataError: The file is empty; a line is too long; bytes are not the encoding.
+        DeviceError: There is too little memory for all lines.
     """
-    guard_memory = MemoryGuard(source, "lines")
+    memory_guard = MemoryGuard(source, "lines")
     if encoding is not None and not is_encoding(encoding):
         message = f"data.encoding: unknown encoding '{encoding}'"
         raise UsageError(message, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
-    first = file.readline(longest + 1)
-    if not first:
+    first_line = file.readline(longest + 1)
+    if not first_line:
         raise NoRowsError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
-    used = encoding or _encoding_of(first[:4096], source, listener)
-    is_wide = codecs.lookup(used).name.startswith(("utf-16", "utf-32"))
-    if is_wide or not first.endswith(b"\n"):
-        if is_wide or b"\r" in first:
-            most = max(longest, LONGEST_DOCUMENT)
-        else:
-            most = longest
-        data = first + file.read(most + 1 - len(first))
-        if len(data) > most:
-            raise _too_long(source, 1, most)
+    encoding_used = encoding or _encoding_of(first_line[:4096], source, listener)
+    is_wide = codecs.lookup(encoding_used).name.startswith(("utf-16", "utf-32"))
+    if is_wide or not first_line.endswith(b"\n"):
+        if is_wide or b"\r" in first_line:  # a document rather than a single line
+            longest = max(longest, LONGEST_DOCUMENT)
+        data = first_line + file.read(longest + 1 - len(first_line))
+        if len(data) > longest:
+            raise _too_long(source, 1, longest)
         if encoding is not None:
             _refuse_utf8(
                 data,
-                used,
+                encoding_used,
                 source,
                 listener,
                 is_wide=is_wide,
             )
-        try:
-            content = data.decode(used, errors).removeprefix("\ufeff")
-        except UnicodeDecodeError as error:
-            raise _undecodable(
-                data,
-                at=error.start,
-                encoding=used,
-                source=source,
-                before=(0, 0),
-            ) from error
-        yield from io.StringIO(
-            content if "\n" in content else content.replace("\r", "\n"), newline="\n"
-        )
+        yield from _decoded_whole(data, encoding_used, source, errors)
         return
+
     offset = 0
     next_check = 0
-    beyond_ascii = 0
+    n_beyond_ascii = 0  # lines with other characters than ASCII
     if encoding is not None:
-        guard = _MojibakeGuard(source, used, listener)
+        mojibake_guard = _MojibakeGuard(source, encoding_used, listener)
     else:
-        guard = None
-    for lines, line in enumerate(
-        itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))
-    ):
+        mojibake_guard = None
+    later_lines = iter(lambda: file.readline(longest + 1), b"")
+    for n_before, line in enumerate(itertools.chain([first_line], later_lines)):
         if len(line) > longest:
-            raise _too_long(source, lines + 1, longest)
+            raise _too_long(source, n_before + 1, longest)
         try:
-            text = line.decode(used, errors)
+            text = line.decode(encoding_used, errors)
         except UnicodeDecodeError as error:
-            rest = itertools.chain([line], iter(lambda: file.readline(longest + 1), b""))
-            bad_lines = _lines_not_utf8(rest, first_line=lines + 1, beyond_ascii=beyond_ascii)
+            bad_lines = _lines_not_utf8(
+                itertools.chain([line], later_lines),
+                first_line=n_before + 1,
+                beyond_ascii=n_beyond_ascii,
+            )
             raise _undecodable(
                 line,
                 at=error.start,
-                encoding=used,
+                encoding=encoding_used,
                 source=source,
-                before=(lines, offset),
+                before=(n_before, offset),
                 bad=bad_lines,
             ) from error
         if not text.isascii():
-            beyond_ascii += 1
-            if guard is not None:
-                guard.check(line, text, lines + 1)
-        yield text if lines else text.removeprefix("\ufeff")
+            n_beyond_ascii += 1
+            if mojibake_guard is not None:
+                mojibake_guard.check(line, text, n_before + 1)
+        yield text if n_before else text.removeprefix("\ufeff")
         offset += len(line)
         if offset >= next_check:
-            guard_memory.check(lines + 1, rows_expected(file, lines + 1) if all_stay else 0)
+            n_lines = n_before + 1
+            memory_guard.check(n_lines, rows_expected(file, n_lines) if all_stay else 0)
             next_check = offset + _BETWEEN_CHECKS
-    if guard is not None:
-        guard.finish()
+    if mojibake_guard is not None:
+        mojibake_guard.finish()
+
+
+def _decoded_whole(
+    data: bytes, encoding: str, source: str, errors: Literal["strict", "replace"]
+) -> Iterator[str]:
+    """Returns the lines of a whole file, split at carriage returns if it has no line feed.
+
+    Args:
+        data: The bytes of the file.
+        encoding: That they are decoded by.
+        source: Name of the file.
+        errors: Whether bytes that are not the encoding are refused, or replaced by U+FFFD.
+
+    Raises:
+        DataError: Bytes that are not the encoding.
+    """
+    try:
+        content = data.decode(encoding, errors).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise _undecodable(
+            data,
+            at=error.start,
+            encoding=encoding,
+            source=source,
+            before=(0, 0),
+        ) from error
+    if "\n" not in content:
+        content = content.replace("\r", "\n")
+    return iter(io.StringIO(content, newline="\n"))
 
 
 def _refuse_utf8(
@@ -317,9 +344,17 @@ def _refuse_utf8(
 ) -> None:
     """Refuses a whole file of UTF-8 for which another encoding was named.
 
+    Args:
+        data: The bytes of the file.
+        encoding: As it was named.
+        source: Name of the file.
+        listener: Warned of single lines that are UTF-8.
+        is_wide: Whether the encoding is UTF-16 or UTF-32.
+
     Raises:
-        DataError: it is UTF-8.
+        DataError: It is UTF-8.
     """
+    # In UTF-16 and UTF-32, any ASCII character has a byte 0.
     if is_wide and 0 not in data and _is_utf8(data) and not data.startswith(_UTF16_BOMS):
         message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
         raise DataError(message, remedy="Say that the file is UTF-8: `data.encoding=utf-8`.")
@@ -340,12 +375,12 @@ def _is_utf8(data: bytes) -> bool:
 
 
 class _MojibakeGuard:
-    """Refuses a file of UTF-8 that is read by another encoding, as one was named for it.
+    """Finds out that a file is UTF-8 though another encoding was named for it, line by line.
 
     Args:
-        source: the file, for messages.
-        encoding: as it was named.
-        listener: told of single lines.
+        source: The file, for messages.
+        encoding: As it was named.
+        listener: Warned of single lines that are UTF-8.
     """
 
     def __init__(self, source: str, encoding: str, listener: Listener) -> None:
@@ -358,22 +393,25 @@ class _MojibakeGuard:
         self._first: tuple[int, str, str] | None = None
 
     def check(self, line: bytes, text: str, number: int) -> None:
-        """Counts a line with letters beyond ASCII.
+        """Counts a line with letters beyond ASCII, and refuses the file once most are UTF-8.
 
-        It refuses the file once most of such lines are UTF-8.
+        Args:
+            line: Its bytes.
+            text: The same, decoded by the encoding that was named.
+            number: Its number in the file.
 
         Raises:
-            DataError: three lines and most of all are UTF-8.
+            DataError: At least three lines are UTF-8, and more than twice as many as are not.
         """
         if not self._is_guarded:
             return
         try:
-            right = line.decode("utf-8")
+            text_in_utf8 = line.decode("utf-8")
         except UnicodeDecodeError:
             self._n_others += 1
             return
         self._n_utf8 += 1
-        self._first = self._first or (number, text, right)
+        self._first = self._first or (number, text, text_in_utf8)
         if self._n_utf8 > max(2, 2 * self._n_others):
             raise self._refusal()
 
@@ -394,18 +432,20 @@ class _MojibakeGuard:
 
     def _described(self) -> str:
         """Returns where the first such line is, and how it reads in both encodings."""
-        number, text, right = self._first or (0, "", "")
-        position = first_difference(text, right)
+        number, text, text_in_utf8 = self._first or (0, "", "")
+        position = first_difference(text, text_in_utf8)
         start = max(0, position - 10)
-        wrong_part = text[start : position + 12].strip()
-        right_part = right[start : position + 10].strip()
+        # Read wrongly, a letter is two characters or more, so a little more of it is shown.
+        excerpt = text[start : position + 12].strip()
+        excerpt_in_utf8 = text_in_utf8[start : position + 10].strip()
         message = (
-            f"this line is UTF-8, and is read as {self._encoding}: {wrong_part!r} for "
-            f"{right_part!r}"
+            f"this line is UTF-8, and is read as {self._encoding}: {excerpt!r} for "
+            f"{excerpt_in_utf8!r}"
         )
         return f"{self._source}:{number}: {message}"
 
     def _refusal(self) -> DataError:
+        """Returns the error for a file that is UTF-8."""
         return DataError(
             self._described(),
             remedy="Say that the file is UTF-8: `data.encoding=utf-8`. Where single lines are not, "
@@ -430,12 +470,12 @@ class _BadLines(NamedTuple):
 
 
 def _lines_not_utf8(lines: Iterable[bytes], *, first_line: int, beyond_ascii: int) -> _BadLines:
-    """Returns which lines of the rest of a file are not UTF-8, the first one among them.
+    """Returns which lines of the rest of a file are not UTF-8.
 
     Args:
-        lines: from the first one that is not UTF-8 on.
-        first_line: its number.
-        beyond_ascii: lines before it with letters beyond ASCII.
+        lines: From the first one that is not UTF-8 on. At most `_SURVEYED` bytes are looked at.
+        first_line: Number of the first one.
+        beyond_ascii: Lines before it with letters beyond ASCII, which are UTF-8.
     """
     numbers: list[int] = []
     content: list[bytes] = []
@@ -458,6 +498,7 @@ def _lines_not_utf8(lines: Iterable[bytes], *, first_line: int, beyond_ascii: in
 
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
+    """Returns the error for a line with more than so many bytes."""
     message = f"{source}:{line}: this line has more than {human_bytes(longest)}"
     return DataError(
         message,
@@ -466,7 +507,16 @@ def _too_long(source: str, line: int, longest: int) -> DataError:
 
 
 def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
-    """Returns UTF-8 unless the first bytes say UTF-16."""
+    """Returns the encoding of a file by its first bytes: UTF-16 by its byte-order mark, else UTF-8.
+
+    Args:
+        head: The first bytes.
+        source: Name of the file.
+        listener: Told if it is UTF-16.
+
+    Raises:
+        DataError: They are no text: Parquet, a page of HTML, or NUL bytes.
+    """
     if head.startswith(_UTF16_BOMS):
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
@@ -478,12 +528,15 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     ):
         message = f"{source} is a page of HTML: a page about the file was saved, or an error"
         raise DataError(message, remedy="Download the file itself (the raw one) again.")
-    if head.count(0) > len(head) // 10:
+    n_nul = head.count(0)
+    if n_nul > len(head) // 10:
+        # In UTF-16, the higher byte of an ASCII character is 0: the second one if it is little
+        # endian.
         if head[1::2].count(0) > head[::2].count(0):
             order = "le"
         else:
             order = "be"
-        if 3 * head.count(0) > len(head):
+        if 3 * n_nul > len(head):
             remedy = (
                 "It looks like UTF-16 without a byte-order mark: add "
                 f"`data.encoding=utf-16-{order}`."
@@ -497,35 +550,20 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
 def _encoding_advice(bad: _BadLines) -> str:
     """Returns what to do about lines that are not UTF-8.
 
-    Correct them, or read the file by another encoding.
+    If most lines with letters beyond ASCII are UTF-8, correct the others; else read the file by
+    another encoding.
     """
     likely = likely_encoding(bad.content)
     if likely is None:
         letters = ""
     else:
         letters = _shown_letters(likely.text)
-    if bad.n_good >= max(1, len(bad.numbers)):
-        if likely is None:
-            as_read = ""
-        else:
-            as_read = f" (by {likely.encoding} it reads {letters!r})"
-        others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
-        if len(bad.numbers) == 1:
-            which = (
-                f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} "
-                f"{'are' if bad.n_good > 1 else 'is'}"
-            )
-        else:
-            if len(bad.numbers) > 5:
-                more = ", ..."
-            else:
-                more = ""
-            line_numbers = ", ".join(map(str, bad.numbers[:5])) + more
-            which = (
-                f"{len(bad.numbers):,} lines are not UTF-8 ({line_numbers}){as_read}; {others} are"
-            )
+    is_mostly_utf8 = bad.n_good >= max(1, len(bad.numbers))
+    if is_mostly_utf8:
+        as_read = f" (by {likely.encoding} it reads {letters!r})" if likely else ""
         return (
-            f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
+            f"{_mixed_lines(bad, as_read)}. Correct it there, or export the file again: no one "
+            "encoding reads all of it."
         )
     verb = "is" if len(bad.numbers) == 1 else "are"
     looked_at = "" if bad.is_all else ", of those looked at"
@@ -541,11 +579,30 @@ def _encoding_advice(bad: _BadLines) -> str:
     )
 
 
+def _mixed_lines(bad: _BadLines, as_read: str) -> str:
+    """Returns which lines are not UTF-8 among others that are, as a sentence without its point.
+
+    Args:
+        bad: The lines that are not UTF-8.
+        as_read: How they read by another encoding, in brackets; empty if none is likely.
+    """
+    verb = "are" if bad.n_good > 1 else "is"
+    others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
+    if len(bad.numbers) == 1:
+        return f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} {verb}"
+
+    line_numbers = ", ".join(map(str, bad.numbers[:5]))
+    if len(bad.numbers) > 5:
+        line_numbers += ", ..."
+    return f"{len(bad.numbers):,} lines are not UTF-8 ({line_numbers}){as_read}; {others} are"
+
+
 def _shown_letters(text: str) -> str:
-    """Returns some text around its first letters beyond ASCII."""
-    at = next((i for i, character in enumerate(text) if not character.isascii()), 0)
-    line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
-    start = max(0, at - text.rfind("\n", 0, at) - 1 - 12)
+    """Returns about 30 characters around the first letter beyond ASCII, out of its line."""
+    position = next((i for i, character in enumerate(text) if not character.isascii()), 0)
+    line_start = text.rfind("\n", 0, position) + 1
+    line = text[line_start:].partition("\n")[0]
+    start = max(0, position - line_start - 12)
     return line[start : start + 30].strip()
 
 
@@ -567,19 +624,20 @@ def _undecodable(
         before: lines and bytes of the file before `data`.
         bad: the lines that are not UTF-8, where that was looked for.
     """
-    line = before[0] + data.count(b"\n", 0, at) + 1
-    in_line = at - data.rfind(b"\n", 0, at)
-    known = codecs.lookup(encoding).name
+    n_lines_before, n_bytes_before = before
+    line = n_lines_before + data.count(b"\n", 0, at) + 1
+    byte_in_line = at - data.rfind(b"\n", 0, at)
+    encoding_name = codecs.lookup(encoding).name
     remedy = "Leave data.encoding out for UTF-8, or name another encoding."
-    if known not in ("utf-8", "ascii") and _is_utf8(data):
+    if encoding_name not in ("utf-8", "ascii") and _is_utf8(data):
         remedy = "It is UTF-8: add `data.encoding=utf-8`."
-    if known == "utf-8":
+    if encoding_name == "utf-8":
         bad = bad or _lines_not_utf8(
-            data.splitlines(keepends=True), first_line=before[0] + 1, beyond_ascii=0
+            data.splitlines(keepends=True), first_line=n_lines_before + 1, beyond_ascii=0
         )
         remedy = _encoding_advice(bad)
     return DataError(
-        f"{source}:{line}: byte 0x{data[at]:02x} is not {known} "
-        f"(byte {in_line} of the line, offset {before[1] + at} in the file)",
+        f"{source}:{line}: byte 0x{data[at]:02x} is not {encoding_name} "
+        f"(byte {byte_in_line} of the line, offset {n_bytes_before + at} in the file)",
         remedy=remedy,
     )

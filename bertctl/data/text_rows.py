@@ -48,13 +48,14 @@ class TextReader(Reader):
     nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
     def groups(self, rows: Rows) -> Sequence[Hashable]:
-        """Returns one key per row.
+        """Returns one key per row, the same for rows that belong together: those with equal texts.
 
-        It is the first sentence of pairs, or the second where the first says a kind.
+        Of pairs the first texts count; the second ones if more than a tenth of the rows have the
+        same first text, which then is a kind or an instruction.
         """
         keys = group_keys(rows, self.together)
-        kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
-        if kind:
+        first_text_is_kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
+        if first_text_is_kind:
             return group_keys(rows, ("pair",))
         return keys
 
@@ -97,23 +98,24 @@ class TextReader(Reader):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already.
+        """Yields the rows of tables, with a column per label (0 or 1) as one column of lists.
 
-        Columns with 0 or 1 for each label are one of lists.
+        The first table decides whether there are such columns.
         """
-        left = (_as_annotated(table, options) for table in tables)
-        first = list(itertools.islice(left, 1))
-        if first and columns is None:
-            names = _flag_columns(first[0], options)
+        annotated = (_as_annotated(table, options) for table in tables)
+        first_tables = list(itertools.islice(annotated, 1))
+        if first_tables and columns is None:
+            names = _flag_columns(first_tables[0], options)
         else:
             names = []
+        tables = itertools.chain(first_tables, annotated)
         if not names:
-            yield from super().table_readings(itertools.chain(first, left), options, columns)
+            yield from super().table_readings(tables, options, columns)
             return
-        tables = itertools.chain(first, left)
         joined = (_with_label_lists(table, names, lenient=not options.whole) for table in tables)
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
+            # The joined column exists in no file: the next one is read by its own columns.
             settings_read = reading.settings.model_copy(
                 update={"label_column": None, "label_columns": names}
             )
@@ -125,10 +127,7 @@ class TextReader(Reader):
             )
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
-        """Returns which column of a file is which.
-
-        It also returns what nearly all cells of the label's column are.
-        """
+        """Returns which column of a file is which, and what nearly all cells of its labels are."""
         columns = choose_columns(table, options.settings, label_needed=options.label_needed)
         if columns.label is None or not self.stratify:
             return columns
@@ -152,25 +151,22 @@ class TextReader(Reader):
             rules=options.labels,
             lenient=not options.whole,
         )
-        if (
-            options.skipped is not None
-            and options.whole
-            and options.label_needed
-            and rows.has("label")
-        ):
+        is_labelled = options.whole and options.label_needed and rows.has("label")
+        if options.skipped is not None and is_labelled:
             self._refuse_unusable_labels(rows, columns, options)
         return rows
 
     def _refuse_unusable_labels(
         self, rows: Rows, columns: TextColumns, options: ReadOptions
     ) -> None:
-        """Refuses what the task would refuse of a whole file.
+        """Refuses a missing label, or one that is no score where scores are needed.
 
-        Such rows can then be skipped one by one.
+        The task would refuse the whole file for it; refused here, the row can be skipped.
 
         Raises:
-            DataError: with file and line.
+            DataError: With file and line.
         """
+        # A row that can have several labels can have none.
         may_be_blank = (
             options.labels.several
             or options.labels.separator
@@ -184,31 +180,37 @@ class TextReader(Reader):
 
 
 def _as_annotated(table: Table, options: ReadOptions) -> Table:
-    """Returns a table with labels as annotators chose them.
+    """Returns a table of Prodigy or Label Studio with the options that annotators chose as labels.
 
-    They are there where it is what Prodigy or Label Studio write.
+    Other tables stay as they are.
     """
-    return label_studio.with_listed_choices(
-        with_chosen_options(table, options.settings.label_column)
-    )
+    of_prodigy = with_chosen_options(table, options.settings.label_column)
+    return label_studio.with_listed_choices(of_prodigy)
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
-    """Returns the columns with a flag for each label, else nothing.
+    """Returns the columns that have 0 or 1 for one label each; [] if the file has no such columns.
 
-    They were named or guessed, which is told.
+    Without `data.label_columns` they are guessed in a file with labels in which no column has the
+    usual name of a label, and the listener is told.
+
+    Args:
+        table: The file's first rows.
+        options: How it is read.
 
     Raises:
-        DataError: one that was named is not there.
-        UsageError: another column could be the label as well.
+        DataError: A column that was named does not exist.
+        UsageError: Another column could be the label as well.
     """
     settings = options.settings
     flag_names = settings.label_columns or []
     missing = [name for name in flag_names if name not in table.columns]
     if missing and options.label_needed and "label_columns" not in options.hints:
         raise absent_column(missing[0], table)
-    if flag_names or not options.label_needed or settings.label_column or not table.header:
+    if flag_names:
         return [] if missing else flag_names
+    if not options.label_needed or settings.label_column or not table.header:
+        return []
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
     free = {
@@ -236,12 +238,12 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
             remedy=f"Name it: `data.label_column={shlex.quote(classes[0])}`, or "
             f"{label_columns_option(flags)}. {shown_columns(table)}",
         )
-    of_rows = [name for name in flags if folded(name).startswith(_ABOUT_ROWS)]
-    labels = [name for name in flags if name not in of_rows]
-    if of_rows and labels:
+    about_rows = [name for name in flags if folded(name).startswith(_ABOUT_ROWS)]
+    labels = [name for name in flags if name not in about_rows]
+    if about_rows and labels:
         raise UsageError(
             f"{table.source}: {', '.join(flags)} hold 0 or 1. Not all may be labels: "
-            f"{', '.join(of_rows)}",
+            f"{', '.join(about_rows)}",
             remedy=f"Name the labels: {label_columns_option(labels)}, or "
             f"{label_columns_option(flags)}.",
         )
@@ -252,10 +254,15 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
 
 
 def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> Table:
-    """Returns a table with a list of labels in place of a column for each.
+    """Returns a table with a list of labels in place of a column of 0 and 1 for each label.
 
-    In place of a list that can't be made, as something is neither 0 nor 1, stands the error with
-    file and line, or where nobody learns or scores the labels (`lenient`) nothing.
+    `a,b,c` with `1,0,1` -> `["a", "c"]`.
+
+    Args:
+        table: The file, or a chunk of it.
+        names: Its columns with 0 and 1. Joined by commas, they are the name of the new column.
+        lenient: Whether a row with something else becomes None, since nobody learns or scores its
+            labels. Otherwise it becomes the error, which is raised or skipped with the row.
     """
     labels: list[Any] = [[] for _ in range(len(table))]
     for name in names:
@@ -272,8 +279,8 @@ def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> T
                 labels[index].append(name)
     if lenient:
         labels = [None if isinstance(label, DataError) else label for label in labels]
-    rest = {name: values for name, values in table.columns.items() if name not in names}
-    return replace(table, columns={**rest, ", ".join(names): labels})
+    unchanged = {name: values for name, values in table.columns.items() if name not in names}
+    return replace(table, columns={**unchanged, ", ".join(names): labels})
 
 
 TEXT_READER = TextReader(stratify=True)

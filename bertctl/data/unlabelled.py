@@ -43,9 +43,9 @@ class UnusableLabel:
 
 
 def without_marks(table: Table) -> Table:
-    """Returns a table of which no label is needed.
+    """Returns a table with None in place of `NoLabel` and `UnusableLabel`.
 
-    None replaces cells that say why there is no label.
+    It is for a table whose labels nobody needs.
     """
     marked = [
         name
@@ -61,14 +61,15 @@ def without_marks(table: Table) -> Table:
 
 
 def _is_mark(value: Any) -> bool:
+    """Returns whether a cell says why there is no label."""
     return isinstance(value, NoLabel | UnusableLabel)
 
 
-def labelled_places(values: Sequence[Any]) -> Sequence[int]:
-    """Returns the places of a label's column but those that are marked as having no label."""
-    if is_packed(values):
+def labelled_positions(values: Sequence[Any]) -> Sequence[int]:
+    """Returns the positions of the cells of a label column that are not `NoLabel`."""
+    if is_packed(values):  # holds only texts, numbers and None
         return range(len(values))
-    return [place for place, value in enumerate(values) if not isinstance(value, NoLabel)]
+    return [position for position, value in enumerate(values) if not isinstance(value, NoLabel)]
 
 
 def left_out(values: Iterable[Any], total: int) -> str:

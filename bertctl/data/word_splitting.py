@@ -84,6 +84,12 @@ def _pattern(apart: str, part: str) -> str:
 
 @functools.cache
 def _splitter(*, unspaced: bool) -> "PreTokenizer":
+    """Returns what splits texts into words.
+
+    Args:
+        unspaced: Whether each character is a word in all scripts without blanks; else in Chinese
+            alone.
+    """
     from tokenizers import Regex, pre_tokenizers
 
     if unspaced:
@@ -106,18 +112,17 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Returns the words of a text that get a tag each.
-
-    It also returns where each begins and ends in the text, in characters.
+    """Returns the words of a text that get a tag each, and where each begins and ends in it.
 
     They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao,
     Khmer, Burmese, Tibetan and Japanese, and in Korean with its particles, each character with its
-    marks (a grapheme) is a word.
+    marks (a grapheme) is a word. Beginnings and ends are in characters.
     """
     return _parts(text, unspaced=True)
 
 
 def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int]]]:
+    """Returns the words of a text, and start and end of each in characters."""
     words_with_offsets = _splitter(unspaced=unspaced).pre_tokenize_str(text)
     words = [word for word, _ in words_with_offsets]
     offsets = [offsets for _, offsets in words_with_offsets]
@@ -125,24 +130,24 @@ def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int
 
 
 def is_word_character(character: str) -> bool:
-    """Returns whether a character stands within words: letters, marks, numbers and the underscore.
+    r"""Returns whether a character stands within words: letters, marks, numbers and the underscore.
 
-    Those of `re` have no marks, but the vowel signs of Indic scripts and decomposed accents are in
+    `\w` of `re` has no marks, but the vowel signs of Indic scripts and decomposed accents are in
     words.
     """
     return character == "_" or unicodedata.category(character)[0] in "LMN"
 
 
-def is_within_word(text: str, place: int) -> bool:
-    """Returns whether a place lies between two characters of one word.
+def is_within_word(text: str, position: int) -> bool:
+    """Returns whether a position lies between two characters of one word.
 
-    In scripts without blanks (Chinese, Thai, ...) any two characters may be two words, so a place
-    there is within a word only if the next character is a mark, such as an accent.
+    In scripts without blanks (Chinese, Thai, ...) any two characters may be two words, so a
+    position there is within a word only if the next character is a mark, such as an accent.
     """
-    if not 0 < place < len(text):
+    if not 0 < position < len(text):
         return False
-    previous = text[place - 1]
-    following = text[place]
+    previous = text[position - 1]
+    following = text[position]
     if not (is_word_character(previous) and is_word_character(following)):
         return False
 
@@ -156,15 +161,13 @@ def cuts_word(text: str, start: int, end: int) -> bool:
 
 
 def _is_unspaced(characters: str) -> bool:
+    """Returns whether one of the characters is of a script without blanks between words."""
     names = (f"{unicodedata.name(character, '')} " for character in characters)
     return any(name.startswith(_WITHOUT_BLANKS) for name in names)
 
 
 def words_alone(text: str) -> str:
-    """Returns the words of a text with one blank between them.
-
-    All that is no word character is left out.
-    """
+    """Returns the words of a text with one blank between them: `Anna's, too!` -> `Anna s too`."""
     if text.isascii():
         return _NO_ASCII_WORD.sub(" ", text).strip()
     characters = (
@@ -175,16 +178,17 @@ def words_alone(text: str) -> str:
 
 
 def find_words(words: list[str], text: str) -> list[tuple[int, int]] | None:
-    """Returns where given words stand in their text, one behind the other.
+    """Returns start and end of given words in their text; None if they aren't all of its words.
 
-    It is None where one is not there, or more than blanks lie between.
+    `["do", "n't"]` in `do  n't` -> `[(0, 2), (4, 7)]`. The words must come one behind the other,
+    with nothing but blanks between.
     """
     offsets: list[tuple[int, int]] = []
-    at = 0
+    end = 0
     for word in words:
-        start = text.find(word, at)
-        if start < 0 or text[at:start].strip():
+        start = text.find(word, end)
+        if start < 0 or text[end:start].strip():
             return None
-        at = start + len(word)
-        offsets.append((start, at))
+        end = start + len(word)
+        offsets.append((start, end))
     return offsets

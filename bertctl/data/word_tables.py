@@ -32,9 +32,9 @@ _NUMBER = re.compile(r"(?:[A-Za-z]+\W*)?\d+(?:\.0)?")
 
 
 def sentence_column(names: Iterable[str]) -> str | None:
-    """Returns the column that numbers sentences, by its names; else None.
+    """Returns the column that numbers sentences in a table with a word on each row; else None.
 
-    The table has a word on each row.
+    `["Sentence #", "Word", "Tag"]` -> `Sentence #`. It is known by its name.
     """
     by_name = {name.strip().casefold(): name for name in names}
     if not any(name in by_name for name in _WORD_NAMES):
@@ -43,31 +43,37 @@ def sentence_column(names: Iterable[str]) -> str | None:
 
 
 def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
-    """Yields tables of sentences: each other column is a list of its words' values.
+    """Yields tables with a row per sentence, made of tables with a word on each row.
+
+    Rows `1,Anna,B-PER` and `1,sleeps,O` become one: `1`, `["Anna", "sleeps"]`, `["B-PER", "O"]`.
+    Other tables stay as they are; the first chunk of a file decides what it is.
+
+    Args:
+        tables: Chunks of one file. A sentence may begin in one and end in the next.
 
     Raises:
-        DataError: a row without a word, a sentence that goes on after another one; with file and
-            line.
+        DataError: A row without a word, or a sentence that continues after another one; with file
+            and line.
     """
-    blocks: list[list[tuple[Table, int]]] = []
-    finished_numbers: set[str] = set()
+    sentences: list[list[tuple[Table, int]]] = []  # of each, its rows: the chunk, and the position
+    numbers_seen: set[str] = set()
     column = ""
     for table in tables:
-        numbers = sentence_column(table.columns)
-        # The first table decides.
-        if numbers is None or not (column or _is_word_table(table, numbers)):
+        number_column = sentence_column(table.columns)
+        if number_column is None or not (column or _is_word_table(table, number_column)):
             yield table
             continue
-        column = numbers
-        if len(blocks) > 1:  # the last sentence may go on in this table
-            yield _joined(blocks[:-1], column)
-            del blocks[:-1]
+        column = number_column
+        if len(sentences) > 1:  # the last sentence may go on in this table
+            yield _joined(sentences[:-1], column)
+            del sentences[:-1]
         for row, number in enumerate(table.columns[column]):
-            goes_on = bool(blocks) and (
-                _is_blank(number) or str(number) == _number_of(blocks[-1], column)
+            # The number stands at each word, or only at the first word of a sentence.
+            continues = bool(sentences) and (
+                _is_blank(number) or str(number) == _number_of(sentences[-1], column)
             )
-            if not goes_on:
-                if str(number) in finished_numbers:
+            if not continues:
+                if str(number) in numbers_seen:
                     message = (
                         f"{table.where(row)}: the sentence '{number}' has begun before another one"
                     )
@@ -75,15 +81,15 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
                         message,
                         remedy=f"Sort the rows by '{column}', so that a sentence stands together.",
                     )
-                finished_numbers.add(str(number))
-                blocks.append([])
-            blocks[-1].append((table, row))
-    if blocks:
-        yield _joined(blocks, column)
+                numbers_seen.add(str(number))
+                sentences.append([])
+            sentences[-1].append((table, row))
+    if sentences:
+        yield _joined(sentences, column)
 
 
 def _is_word_table(table: Table, column: str) -> bool:
-    """Whether the words are single words, and the sentences' column has numbers."""
+    """Returns whether the words are single words, and the column `column` numbers sentences."""
     word = _word_column(table)
     numbers = [str(value) for value in table.columns[column] if not _is_blank(value)]
     return (
@@ -94,13 +100,14 @@ def _is_word_table(table: Table, column: str) -> bool:
 
 
 def _word_column(table: Table) -> str:
+    """Returns the column with the words, which is there."""
     by_name = {name.strip().casefold(): name for name in table.columns}
     return next(by_name[name] for name in _WORD_NAMES if name in by_name)
 
 
-def _number_of(block: Sequence[tuple[Table, int]], column: str) -> str:
+def _number_of(sentence: Sequence[tuple[Table, int]], column: str) -> str:
     """Returns the number of a sentence, which is at its first word."""
-    table, row = block[0]
+    table, row = sentence[0]
     return str(table.columns[column][row])
 
 
@@ -108,34 +115,40 @@ def _is_blank(value: Any) -> bool:
     return is_missing(value) or str(value).strip() == ""
 
 
-def _joined(blocks: Sequence[Sequence[tuple[Table, int]]], column: str) -> Table:
-    """Returns a table with a row for each block of rows."""
-    first, first_row = blocks[0][0]
-    word = _word_column(first)
-    columns: dict[str, list[Any]] = {name: [] for name in first.columns}
-    for block in blocks:
-        for table, row in block:
+def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Table:
+    """Returns a table with a row per sentence: its number, and a list of each other column.
+
+    Args:
+        sentences: The rows of each: the chunk of the file, and the position in it.
+        column: With the numbers of the sentences.
+
+    Raises:
+        DataError: A row has no word.
+    """
+    first_table, first_row = sentences[0][0]
+    word = _word_column(first_table)
+    columns: dict[str, list[Any]] = {name: [] for name in first_table.columns}
+    for sentence in sentences:
+        for table, row in sentence:
             if _is_blank(table.columns[word][row]):
                 message = f"{table.where(row)}: no word in the column '{word}'"
                 raise DataError(message, remedy="Write the word, or take the row out.")
-        for name, sentences in columns.items():
-            values = [table.columns[name][row] for table, row in block]
-            sentences.append(values[0] if name == column else values)
+        for name, cells in columns.items():
+            values = [table.columns[name][row] for table, row in sentence]
+            cells.append(values[0] if name == column else values)
     columns[word] = [[str(value) for value in values] for values in columns[word]]
-    beginnings = [block[0] for block in blocks]
-    if first.lines:
-        lines = [table.lines[row] for table, row in beginnings]
-    else:
-        lines = []
-    if lines:
-        numbers = []
-    else:
-        numbers = [table.number(row) for table, row in beginnings]
+    lines: list[int] = []
+    numbers: list[int] = []
+    for table, row in (sentence[0] for sentence in sentences):
+        if first_table.lines:
+            lines.append(table.lines[row])
+        else:  # Parquet has no lines
+            numbers.append(table.number(row))
     return Table(
         columns,
-        first.source,
+        first_table.source,
         lines,
-        header=first.header,
-        first=first.number(first_row) - 1,
+        header=first_table.header,
+        first=first_table.number(first_row) - 1,
         numbers=numbers,
     )

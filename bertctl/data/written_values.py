@@ -30,21 +30,19 @@ _CALLS = frozenset(
 
 
 def written_value(text: str) -> Any:
-    """Returns the list or the object that a text writes.
+    """Returns the list or the object that a text writes: `'["a", 1]'` -> `["a", 1]`.
 
-    A text writes; a text that writes none is returned as it is.
-
-    Read are JSON, Python's lists and dictionaries, numpy's arrays
-    (`array(['a', 'b'], dtype=object)`, also inside a dictionary) and its lists without commas
-    (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
+    A text that writes none is returned as it is. It may be JSON, Python's lists and dictionaries,
+    numpy's arrays (`array(['a', 'b'], dtype=object)`, also inside a dictionary) and its lists
+    without commas (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
     """
     return _read(text, _LISTS)
 
 
 def written_structure(text: str) -> Any:
-    """Returns the same also of tuples and sets, as labels are written.
+    """Returns the list, object, tuple or set that a text writes, as labels are: `"{'a', 'b'}"`.
 
-    Only what holds something else is read.
+    A text that writes none is returned as it is.
     """
     value = _read(text, _STRUCTURES)
     if isinstance(value, list | tuple | set | dict):
@@ -68,6 +66,12 @@ def with_lists(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _read(text: str, openings: tuple[str, ...]) -> Any:
+    """Returns the value that a text writes; the text if it writes none.
+
+    Args:
+        text: In JSON or Python, or as numpy shows arrays, without commas.
+        openings: How the text must begin.
+    """
     stripped = text.strip()
     if not (stripped.startswith(openings) and stripped.endswith(("]", "}", ")"))):
         return text
@@ -75,7 +79,8 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
         stripped = f"[{', '.join(_STRING.findall(stripped))}]"
     elif _ITEMS_WITHOUT_COMMAS.fullmatch(stripped):
         stripped = f"[{', '.join(stripped[1:-1].split())}]"
-    for read in (json.loads, _python_value):
+    # Deep nesting ends in MemoryError or RecursionError.
+    for parse in (json.loads, _python_value):
         with contextlib.suppress(
             ValueError,
             SyntaxError,
@@ -83,7 +88,7 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
             MemoryError,
             RecursionError,
         ):
-            return read(stripped)
+            return parse(stripped)
     return text
 
 
@@ -97,14 +102,26 @@ def is_shortened(value: Any) -> bool:
 
 
 def _python_value(text: str) -> Any:
+    """Returns the value of a Python literal, in which arrays of numpy are lists.
+
+    Nothing in it is called or looked up.
+
+    Raises:
+        ValueError: It is no literal.
+        SyntaxError: It is no Python.
+    """
     tree = _WithoutCalls().visit(ast.parse(text, mode="eval"))
     return ast.literal_eval(tree)
 
 
 class _WithoutCalls(ast.NodeTransformer):
-    """Puts the content of arrays in the place of the calls that show them."""
+    """Puts the content of arrays in the place of the calls that show them: `array([1])` -> `[1]`.
+
+    `nan` and `null` become None. Other calls and names raise a ValueError.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Returns the first argument of a call such as `array([1, 2], dtype=int64)`."""
         if isinstance(node.func, ast.Name):
             name = node.func.id
         else:
@@ -117,11 +134,13 @@ class _WithoutCalls(ast.NodeTransformer):
         return content
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Returns None for `nan` and `null`."""
         if node.id not in ("nan", "null"):
             raise ValueError(f"{node.id} is not a value")
         return ast.Constant(None)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """Returns a constant, unless it is `...`, by which numpy shortens an array."""
         if node.value is Ellipsis:
             raise ValueError("a part is left out")
         return node

@@ -57,24 +57,25 @@ def agreed_label(
     show: Callable[[Any], str],
     absent: str = "not annotated",
 ) -> Any:
-    """Returns the label that people agree on; else why there is none.
+    """Returns the label that people agree on; else `NoLabel` or `UnusableLabel` with the reason.
 
     Args:
         annotations: What annotators and models gave to a row.
-        annotator: Whose labels count, as the person said; None for all people.
-        key: What is equal for equal labels.
-        show: A label in a few words.
-        absent: Why there is none, where there is no annotation at all.
+        annotator: `data.annotator`: whose labels count. None takes those of all people, or, if some
+            are marked as ground truth, those alone.
+        key: Returns a value that is equal for equal labels.
+        show: Returns a label in a few words.
+        absent: The reason if there is no annotation at all.
     """
     if annotator is not None:
         chosen = [annotation for annotation in annotations if annotation.is_by(annotator)]
         if not chosen:
             return NoLabel(f"not by {annotator}" if annotations else absent)
     else:
-        chosen = [annotation for annotation in annotations if not annotation.is_prediction]
-        if not chosen:
+        of_people = [annotation for annotation in annotations if not annotation.is_prediction]
+        if not of_people:
             return NoLabel("predictions alone" if annotations else absent)
-        chosen = [annotation for annotation in chosen if annotation.is_truth] or chosen
+        chosen = [annotation for annotation in of_people if annotation.is_truth] or of_people
 
     problem = next(
         (entry.label for entry in chosen if isinstance(entry.label, UnusableLabel)), None
@@ -117,7 +118,9 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
     tasks, people = (table.columns[name] for name in columns)
     rows_by_task: dict[Any, list[int]] = {}
     for row_number, task in enumerate(tasks):
-        rows_by_task.setdefault(row_number if task is None else (task,), []).append(row_number)
+        # A row without a task is one by itself; a tuple is never equal to a row's number.
+        task_key = row_number if task is None else (task,)
+        rows_by_task.setdefault(task_key, []).append(row_number)
 
     labels = list(table.columns[label])
     for rows in rows_by_task.values():
@@ -128,82 +131,89 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
             annotations,
             annotator,
             key=_comparable,
-            show=_shown,
+            show=_label_text,
         )
         if isinstance(agreed, NoLabel | UnusableLabel):
             for row in rows:
                 labels[row] = agreed
             continue
-        chosen = next(
+        # The row whose label was chosen keeps it, and stands for the others.
+        labelled_row = next(
             row
             for row, annotation in zip(rows, annotations, strict=True)
             if annotation.label is agreed
         )
         for row in rows:
-            if row != chosen:
+            if row != labelled_row:
                 labels[row] = NoLabel("same row by another annotator")
     return replace(table, columns={**table.columns, label: labels})
 
 
 def unapproved(table: Table) -> str:
-    """Returns how many rows of doccano nobody approved, as a sentence.
-
-    Nothing where all or none are approved.
-    """
+    """Returns how many rows of doccano nobody approved, as a sentence; empty if all or none are."""
     approvers = table.columns.get("annotation_approver", ())
-    absent = sum(approver is None or approver == "" for approver in approvers)
-    if not 0 < absent < len(approvers):
+    n_unapproved = sum(approver is None or approver == "" for approver in approvers)
+    if not 0 < n_unapproved < len(approvers):
         return ""
     return (
-        f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and "
-        "are learned like others"
+        f"{count_of(n_unapproved, len(approvers), 'row')} are not approved (annotation_approver), "
+        "and are learned like others"
     )
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
     """Returns a table whose spans name their `user`, with the spans that users agree on.
 
-    Old exports of doccano are such tables.
+    Old exports of doccano are such tables. Others are returned as they are.
+
+    Args:
+        table: The file.
+        label: Its column with spans: `[{"user": 1, "start_offset": 0, ...}, ...]`.
+        annotator: Whose spans count; None for all.
     """
     if is_packed(table.columns[label]):  # no cell is a list
         return table
     labels: list[Any] = []
     has_users = False
     for cell in table.columns[label]:
-        users: dict[Any, list[Any]] = {}
+        spans_by_user: dict[Any, list[Any]] = {}
         if isinstance(cell, list) and all(isinstance(span, Mapping) for span in cell):
             for span in cell:
-                users.setdefault(span.get("user"), []).append(span)
-        if len(users) < 2 and (annotator is None or users.keys() <= {None}):
+                spans_by_user.setdefault(span.get("user"), []).append(span)
+        has_no_users = spans_by_user.keys() <= {None}
+        if len(spans_by_user) < 2 and (annotator is None or has_no_users):
             labels.append(cell)
             continue
         has_users = True
-        annotations = [Annotation((str(user),), spans) for user, spans in users.items()]
-        labels.append(
-            agreed_label(
-                annotations,
-                annotator,
-                key=_comparable,
-                show=_shown,
-            )
+        agreed = agreed_label(
+            [Annotation((str(user),), spans) for user, spans in spans_by_user.items()],
+            annotator,
+            key=_comparable,
+            show=_label_text,
         )
+        labels.append(agreed)
     if has_users:
         return replace(table, columns={**table.columns, label: labels})
     return table
 
 
-def _shown(label: Any) -> str:
-    """Returns a label as a person reads it: of spans as objects start, end and type."""
-    if (
-        not isinstance(label, list)
-        or not label
-        or not all(isinstance(span, Mapping) for span in label)
-    ):
+def _label_text(label: Any) -> str:
+    """Returns a label as a person reads it; spans as `0 to 4 PER, 10 to 14 LOC`."""
+    if not _are_spans(label):
         return str(label)
-    spans = [(*named_parts(span), span.get("labels")) for span in label]
-    return ", ".join(
-        f"{start} to {end} {kind or ' '.join(map(str, kinds or ()))}"
-        for start, end, kind, kinds in spans
+    texts: list[str] = []
+    for span in label:
+        start, end, kind = named_parts(span)
+        texts.append(f"{start} to {end} {kind or ' '.join(map(str, span.get('labels') or ()))}")
+    return ", ".join(texts)
+
+
+def _are_spans(label: Any) -> bool:
+    """Returns whether a label is a list of spans that are objects."""
+    return (
+        isinstance(label, list)
+        and len(label) > 0
+        and all(isinstance(span, Mapping) for span in label)
     )
 
 
@@ -212,7 +222,7 @@ def _comparable(label: Any) -> Any:
 
     For spans it has start, end and type, without ids and hashes.
     """
-    if isinstance(label, list) and label and all(isinstance(span, Mapping) for span in label):
+    if _are_spans(label):
         return frozenset(str((*named_parts(span), span.get("labels"))) for span in label)
     if isinstance(label, list):
         return frozenset(map(str, label))

@@ -19,24 +19,25 @@ from bertctl.errors import DataError
 from bertctl.words import shorten
 from bertctl.writing import write_array
 
-_LONGEST_GAP = 10_000  # characters between two passages
-
+_LONGEST_GAP = 10_000
+"""Characters that may lie between two passages. More would fill the memory with blanks."""
 
 _LISTS = ("documents", "PubTator3")
 """Keys of an object with documents: of BioC's own, and of PubTator3's."""
 
 
 def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
-    """Returns the documents of a JSON file as objects; None where it is no BioC."""
+    """Returns the documents of a JSON file as objects; None where it is no BioC.
+
+    Args:
+        document: A collection of documents, a list of collections, or a list of documents.
+    """
     if isinstance(document, Mapping):
-        return next(
-            (list(document[name]) for name in _LISTS if isinstance(document.get(name), list)), None
-        )
-    if (
-        not isinstance(document, list)
-        or not document
-        or not all(isinstance(entry, Mapping) for entry in document)
-    ):
+        lists = [document[name] for name in _LISTS if isinstance(document.get(name), list)]
+        return list(lists[0]) if lists else None
+    if not isinstance(document, list) or not document:
+        return None
+    if not all(isinstance(entry, Mapping) for entry in document):
         return None
     if all(map(_is_entry, document)):
         return list(document)
@@ -49,47 +50,68 @@ def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
 
 
 def _is_entry(value: Any) -> bool:
+    """Returns whether a value is a document: an object with passages."""
     return isinstance(value, Mapping) and isinstance(value.get("passages"), list)
 
 
 def documents_of(
     entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions
 ) -> Iterator[Document]:
-    """Yields the documents, passages placed by their offsets.
+    """Yields the documents, with blanks between passages as their offsets say.
 
     Spans whose parts have words between are left out.
+
+    Args:
+        entries: The documents of one file.
+        source: Its name.
+        options: Whose annotations count.
+
+    Raises:
+        DataError: Passages or annotations that are not what they should be.
     """
     for number, entry in enumerate(entries, start=1):
         where = f"{source}, document {number}"
         passages = part(entry, "passages", list, where)
-        text, first = _text(passages, where)
-        of_annotators: dict[str, list[Mapping[str, Any]]] = {}
+        text, text_offset = _text(passages, where)
+        annotations_by_annotator: dict[str, list[Mapping[str, Any]]] = {}
         for annotation in _annotations(entry, passages):
             annotator = part(annotation, "infons", dict, where).get("annotator")
-            of_annotators.setdefault("" if annotator is None else str(annotator), []).append(
-                annotation
-            )
-        read = {
-            name: _read(annotations, text, first, where)
-            for name, annotations in of_annotators.items()
+            name = "" if annotator is None else str(annotator)
+            annotations_by_annotator.setdefault(name, []).append(annotation)
+        documents = {
+            name: _read(annotations, text, text_offset, where)
+            for name, annotations in annotations_by_annotator.items()
         }
-        yield _chosen(read, options)._replace(id=str(entry.get("id", number - 1)), text=text)
+        chosen = _chosen(documents, options)
+        yield chosen._replace(id=str(entry.get("id", number - 1)), text=text)
 
 
-def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where: str) -> Document:
-    """Returns the spans of annotations, in a document without a name."""
+def _read(
+    annotations: Iterable[Mapping[str, Any]], text: str, text_offset: int, where: str
+) -> Document:
+    """Returns the spans of annotations, in a document without a name.
+
+    Args:
+        annotations: Of one annotator.
+        text: Of the document.
+        text_offset: At which it begins, as locations count.
+        where: File and document.
+
+    Raises:
+        DataError: An annotation without locations or a type.
+    """
     spans: list[Span] = []
     surfaces: list[str | None] = []
-    in_parts = 0
+    n_parted = 0
     for annotation in annotations:
         locations = part(annotation, "locations", list, where)
-        parts = [_place(location, first, where) for location in locations]
+        parts = [_span_of_location(location, text_offset, where) for location in locations]
         if parts:
             joined = joined_parts(text, parts)
         else:
             joined = None
         if joined is None:
-            in_parts += len(parts) > 1
+            n_parted += len(parts) > 1
             continue
         kind = annotation["infons"].get("type")
         if not kind:
@@ -106,20 +128,26 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
         text=text,
         spans=spans,
         scores=[],
-        parted=in_parts,
+        parted=n_parted,
         surfaces=surfaces,
     )
 
 
-def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
-    """Returns the spans to learn of a document.
+def _chosen(documents: Mapping[str, Document], options: ReadOptions) -> Document:
+    """Returns the spans that annotators of a document agree on, or those of the one who was named.
 
-    These are the spans that its annotators agree on, or those of the annotator who was named.
+    Args:
+        documents: Name of each annotator -> the document with the annotator's spans. The name is
+            empty where annotations name nobody.
+        options: `data.annotator` may name one.
     """
     annotator = options.settings.annotator
-    if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
-        return next(iter(read.values()), Document("", "", [], []))
-    annotations = [Annotation((name,) if name else (), document) for name, document in read.items()]
+    names_nobody = documents.keys() <= {""}
+    if names_nobody or (annotator is None and len(documents) == 1):
+        return next(iter(documents.values()), Document("", "", [], []))
+    annotations = [
+        Annotation((name,) if name else (), document) for name, document in documents.items()
+    ]
     agreed = agreed_label(
         annotations,
         annotator,
@@ -129,34 +157,42 @@ def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
     if isinstance(agreed, Document):
         return agreed
     return Document(
-        "",
-        "",
-        [],
-        [],
+        id="",
+        text="",
+        spans=[],
+        scores=[],
         problem=agreed,
     )
 
 
 def _show(document: Document) -> str:
+    """Returns the spans of a document as a person reads them."""
     return show_spans(document.spans)
 
 
 def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
-    """Returns the text of a document, and the offset at which it begins."""
+    """Returns the text of a document, and the offset at which it begins.
+
+    Passages at 0 (`A title.`) and 9 (`A text.`) are `A title. A text.`, from 0.
+
+    Raises:
+        DataError: Passages overlap, or are far from each other.
+    """
     text = ""
-    first = None
+    text_offset = None
     for passage in chain.from_iterable(map(_texts, passages)):
         offset = part(passage, "offset", int, where)
-        first = offset if first is None else first
-        gap = offset - first - len(text)
+        if text_offset is None:
+            text_offset = offset
+        gap = offset - text_offset - len(text)
         if not 0 <= gap <= _LONGEST_GAP:
             raise DataError(
                 f"{where}: a passage begins at {offset}, within or far behind the one before, "
-                f"which ends at {first + len(text)}",
+                f"which ends at {text_offset + len(text)}",
                 remedy="Count the offsets of passages in characters (not bytes) of the document.",
             )
         text += " " * gap + (passage.get("text") or "")
-    return text, first or 0
+    return text, text_offset or 0
 
 
 def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
@@ -171,9 +207,9 @@ def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[
                 yield annotation
 
 
-def _place(location: Any, first: int, where: str) -> tuple[int, int]:
-    """Returns start and end of a location in the text."""
-    start = part(location, "offset", int, where) - first
+def _span_of_location(location: Any, text_offset: int, where: str) -> tuple[int, int]:
+    """Returns start and end of a location in a text that begins at an offset."""
+    start = part(location, "offset", int, where) - text_offset
     return start, start + part(location, "length", int, where)
 
 
@@ -192,6 +228,7 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 
 def _entry(document: Document) -> dict[str, Any]:
+    """Returns a text with its spans as a document of BioC with one passage."""
     annotations = [
         {
             "id": str(number),

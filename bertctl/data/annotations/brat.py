@@ -36,7 +36,12 @@ _OTHER_LINES = {
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
-    """Yields the one document of an .ann file, whose text is in the .txt file beside it."""
+    """Yields the one document of an .ann file, whose text is in the .txt file beside it.
+
+    Raises:
+        UsageError: It is no file, so that no other one is beside it.
+        DataError: A line that should be a span, and is not.
+    """
     if not isinstance(source, Path):
         raise UsageError(
             "brat's annotations need their text beside them",
@@ -52,11 +57,11 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
 
     spans: list[Span] = []
     surfaces: list[str | None] = []
-    in_parts = 0
-    others: Counter[str] = Counter()
+    n_parted = 0
+    other_lines: Counter[str] = Counter()
     for number, line in enumerate(annotations.replace("\r\n", "\n").split("\n"), start=1):
         if not line.startswith("T"):
-            others.update(_described(line))
+            other_lines.update(_described(line))
             continue
         match = _SPAN.fullmatch(line)
         if match is None:
@@ -68,28 +73,25 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         parts = [(int(start), int(end)) for start, end in map(str.split, match[2].split(";"))]
         joined = joined_parts(text, parts)
         if joined is None:
-            in_parts += 1
+            n_parted += 1
             continue
         spans.append((*joined, match[1]))
         surfaces.append(match[3])
-    if others and options.label_needed:
-        counted = ", ".join(count(number, name) for name, number in others.items())
+    if other_lines and options.label_needed:
+        counted = ", ".join(count(number, name) for name, number in other_lines.items())
         listener.warn(f"{source}: {counted} are not read: entities are learned without them")
     yield Document(
         source.stem,
         text=text,
         spans=spans,
         scores=[],
-        parted=in_parts,
+        parted=n_parted,
         surfaces=surfaces,
     )
 
 
 def _described(line: str) -> list[str]:
-    """Returns what a line is that is no span, such as `attribute Negation`.
-
-    Nothing for a blank line.
-    """
+    """Returns what a line is that is no span: `["Negation attribute"]`, `["note"]`; [] if blank."""
     name = _OTHER_LINES.get(line[:1])
     if name is None:
         return []
@@ -98,16 +100,18 @@ def _described(line: str) -> list[str]:
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes the annotations of texts that `write_texts` joins."""
-    before = number = 0
+    """Writes the annotations of texts, with offsets in the one file that `write_texts` writes."""
+    text_offset = 0
+    number = 0
     for document in documents:
         for start, end, kind in document.spans:
             number += 1
+            kind_name = "_".join(kind.split())  # a blank would end it
             surface = " ".join(document.text[start:end].splitlines())
             out.write(
-                f"T{number}\t{'_'.join(kind.split())} {before + start} {before + end}\t{surface}\n"
+                f"T{number}\t{kind_name} {text_offset + start} {text_offset + end}\t{surface}\n"
             )
-        before += len(document.text) + 1
+        text_offset += len(document.text) + 1  # with the line end behind it
 
 
 def write_texts(documents: Iterable[Document], out: TextIO) -> None:

@@ -18,9 +18,13 @@ from bertctl.words import human_bytes
 _BLOCK = 2**20
 
 
-# As the other formats.
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: ARG001
-    """Yields the documents with their entities."""
+    """Yields the documents with their entities. It has the arguments of the other formats' `read`.
+
+    Raises:
+        DataError: The file is too large, or no DocBin.
+        UnavailableError: spaCy is not installed.
+    """
     spacy = _spacy()
     name = source_name(source)
     with open_bytes(source) as file:
@@ -35,10 +39,10 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
         else:
             problem = NoLabel("not annotated")
         yield Document(
-            str(number),
-            doc.text,
-            spans,
-            [],
+            id=str(number),
+            text=doc.text,
+            spans=spans,
+            scores=[],
             problem=problem,
         )
 
@@ -68,18 +72,21 @@ def _refuse_large(data: bytes, name: str) -> None:
 def write(documents: Iterable[Document], out: TextIO) -> None:
     """Writes the bytes of a DocBin.
 
-    A token of spaCy is cut where a span begins or ends inside it.
+    In spaCy, entities consist of whole tokens. So a token is cut where a span begins or ends inside
+    it. Of spans that overlap the longer one is written.
     """
     spacy = _spacy()
     nlp = spacy.blank("xx")
     doc_bin = spacy.tokens.DocBin()
     for document in documents:
         text = document.text
-        cuts: set[int] = set()
+        borders: set[int] = set()
         for token in nlp.make_doc(text):
-            cuts.update((token.idx, token.idx + len(token)))
-        parts = pairwise(sorted(cuts.union(*(span[:2] for span in document.spans))))
-        words = [word for start, end in parts if (word := text[start:end].strip())]
+            borders.update((token.idx, token.idx + len(token)))
+        for start, end, _ in document.spans:
+            borders.update((start, end))
+        parts = (text[start:end].strip() for start, end in pairwise(sorted(borders)))
+        words = [part for part in parts if part]
         doc = spacy.tokens.Doc(nlp.vocab, *spacy.util.get_words_and_spaces(words, text))
         spans = [
             doc.char_span(start, end, kind, alignment_mode="expand")
@@ -91,6 +98,11 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 
 def _spacy() -> Any:
+    """Returns the module spaCy.
+
+    Raises:
+        UnavailableError: It is not installed.
+    """
     try:
         import spacy.tokens
         import spacy.util

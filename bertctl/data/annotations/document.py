@@ -19,7 +19,8 @@ class Document(NamedTuple):
         text: what the spans count characters of.
         spans: in any order.
         scores: probability of each span, where they are answers; else empty.
-        parted: how many spans of several parts, which tags can't mark, were left out.
+        parted: number of spans with words between their parts, which tags can't mark. They were
+            left out.
         surfaces: the words that the file gives beside each span, None where it gives none; empty
             where it gives no words at all.
         problem: why its spans can't be learned, or why it has none; None where they can.
@@ -64,10 +65,16 @@ def show_spans(spans: Iterable[Span]) -> str:
 
 
 def part(entry: Any, name: str, kind: type, where: str) -> Any:
-    """Returns a field of a JSON object.
+    """Returns a field of a JSON object that must have a certain type.
+
+    Args:
+        entry: The object.
+        name: Of the field.
+        kind: Its type, such as `dict`.
+        where: File and place, for messages.
 
     Raises:
-        DataError: it is not there, or is something else.
+        DataError: The field does not exist, or is something else.
     """
     if isinstance(entry, Mapping):
         value = entry.get(name)

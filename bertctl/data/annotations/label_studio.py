@@ -45,30 +45,40 @@ class _Spans(NamedTuple):
 
 
 def is_task(entry: Any) -> bool:
-    """Whether an object is one of Label Studio's tasks."""
+    """Returns whether an object is one of Label Studio's tasks: `{"data": {...}, ...}`."""
     has_data = isinstance(entry, Mapping) and isinstance(entry.get("data"), Mapping)
     return has_data and _has_names_of_tasks(entry)
 
 
 def has_tasks(table: Table) -> bool:
-    """Whether objects that stand one per line are tasks."""
+    """Returns whether the rows of a table, one object per line, are tasks."""
     columns = table.columns
     is_likely = "data" in columns and _has_names_of_tasks(columns)
     return is_likely and all(isinstance(data, Mapping) for data in columns["data"])
 
 
 def _has_names_of_tasks(names: Collection[str]) -> bool:
-    """Whether a table's columns are named as in tasks.
+    """Returns whether the fields beside `data` are those of a task.
 
-    There is what annotators or models gave, or nothing that could be read beside the data.
+    What annotators or models gave is there, or nothing that could be a text or a label.
     """
-    return any(name in names for name in _GIVEN) or not any(
-        name in names for name in ("text", "label", "labels")
-    )
+    has_annotations = any(name in names for name in _GIVEN)
+    has_text_or_label = any(name in names for name in ("text", "label", "labels"))
+    return has_annotations or not has_text_or_label
 
 
 def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> Iterator[Document]:
-    """Yields the texts with the spans that people agree on."""
+    """Yields the texts of tasks with the spans that people agree on.
+
+    Args:
+        tasks: Of one file.
+        source: Its name.
+        options: Which part of the data is the text, and whose labels count.
+
+    Raises:
+        DataError: A task without a text, or spans that are none.
+        UsageError: Which part of the data is the text can't be told.
+    """
     key = _text_key(tasks, source, options)
     for number, task in enumerate(tasks, start=1):
         where = f"{source}, task {number}"
@@ -86,18 +96,18 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         name = str(task.get("id", number - 1))
         if isinstance(label, _Spans):
             yield Document(
-                name,
-                text,
-                label.spans,
-                [],
+                id=name,
+                text=text,
+                spans=label.spans,
+                scores=[],
                 surfaces=label.surfaces,
             )
         else:
             yield Document(
-                name,
-                text,
-                [],
-                [],
+                id=name,
+                text=text,
+                spans=[],
+                scores=[],
                 problem=label,
             )
 
@@ -109,17 +119,18 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
         DataError: the key that was named is not there.
         UsageError: it can't be told.
     """
-    first = part(tasks[0], "data", dict, f"{source}, task 1")
+    data = part(tasks[0], "data", dict, f"{source}, task 1")
     text_column = options.settings.text_column
-    if text_column in first:
+    if text_column in data:
         return str(text_column)
     if text_column is not None and "text_column" not in options.hints:
         raise DataError(
-            hinted(f"{source} has no '{text_column}' in the data of its tasks", text_column, first)
+            hinted(f"{source} has no '{text_column}' in the data of its tasks", text_column, data)
         )
-    if "text" in first:
+    if "text" in data:
         return "text"
-    texts = [name for name, value in first.items() if isinstance(value, str)]
+    # Of several texts, the marked words show which one people annotated.
+    texts = [name for name, value in data.items() if isinstance(value, str)]
     fitting = [name for name in texts if _fits(tasks, name)] or texts
     usual = [name for name in TEXT_NAMES if name in fitting]
     if usual or len(fitting) == 1:
@@ -129,27 +140,27 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
     message = f"{source}: which part of a task's data is the text can't be told"
     raise UsageError(
         message,
-        remedy=f"Name it: `data.text_column=NAME`. There are: {shorten(', '.join(first), 300)}.",
+        remedy=f"Name it: `data.text_column=NAME`. There are: {shorten(', '.join(data), 300)}.",
     )
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
-    """Returns whether the regions of some tasks belong to the text of this key.
+    """Returns whether a part of the tasks' data is the text that people marked regions of.
 
-    They do if they mark the words there that the file gives beside them.
+    In the first 200 tasks, all regions mark there the words that the file gives beside them.
     """
-    compared = 0
+    n_compared = 0
     for task in tasks[:200]:
         text = task["data"].get(key)
         for surface, start, end in _marked_words(task):
-            compared += 1
+            n_compared += 1
             if not isinstance(text, str) or not same_words(text[start:end], surface):
                 return False
-    return compared > 0
+    return n_compared > 0
 
 
 def _marked_words(task: Task) -> Iterator[tuple[str, int, int]]:
-    """Yields the words that a task's regions have beside them, and where they should be."""
+    """Yields the words that a task's regions have beside them, with their start and end."""
     for annotation in _annotations(task):
         for result in annotation.get("result") or ():
             value = result.get("value") or {}
@@ -161,7 +172,7 @@ def _marked_words(task: Task) -> Iterator[tuple[str, int, int]]:
 
 
 def have_spans(entries: Any) -> bool:
-    """Whether entries of a file are tasks, some of which people or models marked spans in."""
+    """Returns whether entries of a file are tasks in which people or models marked spans."""
     if not isinstance(entries, list) or not entries or not all(map(is_task, entries)):
         return False
     results = itertools.chain.from_iterable(
@@ -202,6 +213,14 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
 
     A label is a choice, a list of several, or a number. Where tasks ask several questions, the
     labels of each have a column of the question's name.
+
+    Args:
+        tasks: Of one file.
+        source: Its name.
+        options: Whose labels count, and whether the rows need labels.
+
+    Raises:
+        UsageError: Labels are needed, and the annotations have none of whole texts.
     """
     questions = dict.fromkeys(
         str(result.get("from_name", "label"))
@@ -215,7 +234,8 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
         _require_labels(tasks, source, options)
     rows = []
     for task in tasks:
-        row = {**({"id": task["id"]} if "id" in task else {}), **task["data"]}
+        task_id = {"id": task["id"]} if "id" in task else {}
+        row = {**task_id, **task["data"]}
         for question, column in columns.items():
             row[column] = _agreed(
                 task, lambda results, name=question: _choice(results, name), options, show=str
@@ -239,9 +259,9 @@ def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
 
 
 def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) -> None:
-    """Refuses tasks whose annotations hold no label of a whole text.
+    """Refuses tasks whose annotations have no label of a whole text.
 
-    No part of their data stands in for it.
+    A part of the tasks' data is only taken for the label if `data.label_column` names it.
 
     Raises:
         UsageError: With the types of the results.
@@ -274,24 +294,26 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
 
 
 def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns rows of the short JSON with several choices for one text as a list.
+    """Returns rows of Label Studio's short JSON with several choices for one text as a list.
 
-    Other rows are returned as they are.
+    `{"label": {"choices": ["a", "b"]}}` -> `{"label": ["a", "b"]}`; in the other rows of such a
+    column a single choice is a list, too. Other rows are returned as they are.
     """
     if not all("annotation_id" in row for row in rows):
         return list(rows)
-    listed = [
-        {name: value["choices"] if _are_choices(value) else value for name, value in row.items()}
-        for row in rows
-    ]
-    several = {name for row in rows for name, value in row.items() if _are_choices(value)}
-    for row in listed:
-        for name in several:
-            row[name] = _as_list(row.get(name))
-    return list(listed)
+    columns_of_lists = {name for row in rows for name, value in row.items() if _are_choices(value)}
+    rows_with_lists: list[Mapping[str, Any]] = []
+    for row in rows:
+        new_row: dict[str, Any] = dict(row)
+        for name in columns_of_lists:
+            value: Any = row.get(name)
+            new_row[name] = value["choices"] if _are_choices(value) else _as_list(value)
+        rows_with_lists.append(new_row)
+    return rows_with_lists
 
 
 def _as_list(value: Any) -> list[Any]:
+    """Returns a label as a list; no label as an empty one."""
     if value is None or value == "":
         return []
     if isinstance(value, list):
@@ -300,27 +322,29 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def with_listed_choices(table: Table) -> Table:
-    """Returns a table of the short CSV with lists for cells that write choices as JSON.
+    """Returns a table of Label Studio's short CSV with lists for cells that write choices as JSON.
 
-    Other tables are returned as they are.
+    In a column with such cells (`{"choices":["a","b"]}`) a single choice is a list, too. Other
+    tables are returned as they are.
     """
     if "annotation_id" not in table.columns:
         return table
     columns: dict[str, Sequence[Any]] = {}
     for name, values in table.columns.items():
-        written = [_written_choices(value) for value in values]
-        has_several = any(
-            isinstance(value, list) and not isinstance(values[i], list)
-            for i, value in enumerate(written)
+        labels = [_written_choices(value) for value in values]
+        has_written_choices = any(
+            isinstance(label, list) and not isinstance(values[i], list)
+            for i, label in enumerate(labels)
         )
-        if has_several:
-            columns[name] = [_as_list(value) for value in written]
+        if has_written_choices:
+            columns[name] = [_as_list(label) for label in labels]
         else:
             columns[name] = values
     return replace(table, columns=columns)
 
 
 def _written_choices(value: Any) -> Any:
+    """Returns the list that a cell such as `{"choices":["a"]}` writes; another cell as it is."""
     if not isinstance(value, str) or not value.startswith('{"choices"'):
         return value
     try:
@@ -333,6 +357,7 @@ def _written_choices(value: Any) -> Any:
 
 
 def _are_choices(value: Any) -> bool:
+    """Returns whether a value is an object with nothing but a list of choices."""
     return (
         isinstance(value, Mapping)
         and value.keys() == {"choices"}
@@ -341,40 +366,42 @@ def _are_choices(value: Any) -> bool:
 
 
 def _is_of_text(result: Mapping[str, Any]) -> bool:
-    """Whether a result is about the whole text, not about a region of it."""
+    """Returns whether a result is about the whole text, not about a region of it."""
     return result.get("type") in _OF_TEXTS and "start" not in (result.get("value") or {})
 
 
 def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
-    """Returns the answer to a question: a choice, a list of several, a number.
+    """Returns an annotator's answer to a question: a choice, a list of several, a number, or None.
 
-    None where there is none.
+    Args:
+        results: Of one annotation.
+        question: Name of the control in the labelling interface.
     """
     answers: list[Any] = []
     for result in results:
         if _is_of_text(result) and str(result.get("from_name", "label")) == question:
             value = result["value"][_OF_TEXTS[result["type"]]]
-            if result["type"] == "taxonomy":
+            if result["type"] == "taxonomy":  # each choice is a path of levels
                 value = [_PATH_SEPARATOR.join(map(str, path)) for path in value]
             answers += value if isinstance(value, list) else [value]
     if len(answers) > 1:
         return answers
-    return (answers or [None])[0]
+    return answers[0] if answers else None
 
 
 def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
-    """Returns what the annotations of a task agree on, or why there is no label.
+    """Returns the label that the annotations of a task agree on, or `NoLabel` or `UnusableLabel`.
 
     Args:
         task: Of Label Studio.
         read: Makes a label of an annotation's results.
-        options: Say whose labels count.
+        options: `data.annotator` says whose labels count.
         show: Makes a few words of a label.
     """
     entries = _annotations(task)
     annotations = [
         Annotation(
-            _names(entry),
+            _annotator_names(entry),
             read(entry.get("result") or ()),
             is_truth=bool(entry.get("ground_truth")),
             is_prediction=entry.get("last_action") == "prediction",
@@ -385,28 +412,28 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
     for entry in task.get("predictions") or ():
         names = (PREDICTIONS, str(entry.get("model_version", "")))
         annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
-    absent = next(filter(None, map(_reason_against, entries)), "not annotated")
+    reasons = list(filter(None, map(_reason_against, entries)))
+    reason = reasons[0] if reasons else "not annotated"
     label = agreed_label(
         annotations,
         options.settings.annotator,
         key=_comparable,
         show=show,
-        absent=absent,
+        absent=reason,
     )
-    if isinstance(label, NoLabel) and absent != "not annotated":
-        return NoLabel(absent)
+    # That somebody skipped the task says more than that no one else annotated it.
+    if isinstance(label, NoLabel) and reasons:
+        return NoLabel(reason)
     return label
 
 
 def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
+    """Returns what people gave to a task; old versions say `completions`."""
     return task.get("annotations") or task.get("completions") or ()
 
 
 def _reason_against(annotation: Mapping[str, Any]) -> str:
-    """Returns why an annotation is no label, else nothing.
-
-    Its annotator skipped it, or a reviewer rejected it.
-    """
+    """Returns why an annotation is no label: `skipped` or `rejected`; empty if it is one."""
     if annotation.get("was_cancelled") or annotation.get("skipped"):
         return "skipped"
     last_action = str(annotation.get("last_action", ""))
@@ -415,21 +442,23 @@ def _reason_against(annotation: Mapping[str, Any]) -> str:
     return ""
 
 
-def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what the annotator may be called.
+def _annotator_names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the annotator may be called: e-mail address, user name, number, full name.
 
-    These are the number or the parts of the entry, and the full name.
+    Most exports have the number alone.
     """
-    by = annotation.get("completed_by")
-    if not isinstance(by, Mapping):
-        return () if by is None else (str(by),)
-    full = " ".join(str(by[name]) for name in ("first_name", "last_name") if by.get(name))
-    return tuple(
-        str(name) for name in (by.get("email"), by.get("username"), by.get("id"), full) if name
+    person = annotation.get("completed_by")
+    if not isinstance(person, Mapping):
+        return () if person is None else (str(person),)
+    full_name = " ".join(
+        str(person[name]) for name in ("first_name", "last_name") if person.get(name)
     )
+    names = (person.get("email"), person.get("username"), person.get("id"), full_name)
+    return tuple(str(name) for name in names if name)
 
 
 def _comparable(label: Any) -> Any:
+    """Returns a value that is equal for equal labels, whatever the order of spans or choices."""
     if isinstance(label, _Spans):
         return frozenset(label.spans)
     if isinstance(label, list):
@@ -442,10 +471,16 @@ def _show_spans(label: _Spans) -> str:
 
 
 def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | UnusableLabel":
-    """Returns the spans among the results of an annotation.
+    """Returns the spans among the results of an annotation, or why they can't be learned.
+
+    They can't if a span has several labels, or none.
+
+    Args:
+        results: Of one annotation.
+        where: File and task.
 
     Raises:
-        DataError: spans that count what a browser shows, or that are none.
+        DataError: Spans that count what a browser shows, or that are none.
     """
     spans: list[Span] = []
     surfaces: list[str | None] = []
@@ -486,6 +521,7 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 
 def _task(document: Document) -> dict[str, Any]:
+    """Returns a text as a task with the spans that were predicted, and its own as annotations."""
     result = [
         {**_region(document.text, span), **({} if score is None else {"score": score})}
         for span, score in document.scored
@@ -498,6 +534,7 @@ def _task(document: Document) -> dict[str, Any]:
 
 
 def _region(text: str, span: Span) -> dict[str, Any]:
+    """Returns a span as a result of the usual labelling interface."""
     start, end, kind = span
     value = {"start": start, "end": end, "text": text[start:end], "labels": [kind]}
     return {"from_name": "label", "to_name": "text", "type": "labels", "value": value}

@@ -41,12 +41,14 @@ def with_chosen_options(table: Table, label_column: str | None) -> Table:
 
 
 def _takes_several(table: Table, cells: Sequence[Any]) -> bool:
+    """Returns whether several options of a text can be taken: `config` says it, or it occurs."""
     configs = table.columns.get("config", ())
     styles = {config.get("choice_style") for config in configs if isinstance(config, Mapping)}
     return _SEVERAL in styles or any(cell is not None and len(cell) > 1 for cell in cells)
 
 
 def _chosen(accepted: Sequence[Any], several: bool) -> Any:
+    """Returns the ids of accepted options as labels: a list if `several` can be taken, else one."""
     if several:
         return [str(option) for option in accepted]
     if accepted:

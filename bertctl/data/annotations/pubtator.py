@@ -21,7 +21,11 @@ _SPAN_COLUMNS = 5  # identifiers may follow; lines of other widths are relations
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
-    """Yields the documents: title and abstract are one text, a blank between."""
+    """Yields the documents: title and abstract are one text, a blank between, as offsets count.
+
+    Raises:
+        DataError: A line that is neither a text nor a span, with file and line.
+    """
     texts: dict[str, list[str]] = {}
     spans: dict[str, list[Span]] = {}
     surfaces: dict[str, list[str | None]] = {}
@@ -34,6 +38,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
             continue
         columns = line.removesuffix("\r").split("\t")
         if len(columns) < _SPAN_COLUMNS:
+            # A blank line parts documents; a relation has fewer columns than a span.
             if line.strip() and len(columns) == 1:
                 raise DataError(
                     f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}"

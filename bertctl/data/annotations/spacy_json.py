@@ -13,13 +13,13 @@ _LIKELY = 0.5  # probability from which a category of `cats` holds
 
 
 def is_example(value: Any) -> bool:
-    """Whether a value is a pair of a text and its annotations."""
+    """Returns whether a value is a text with its annotations: `["Anna", {"entities": [...]}]`."""
     is_pair = isinstance(value, list) and len(value) == 2
     return is_pair and isinstance(value[0], str) and isinstance(value[1], Mapping)
 
 
 def is_collection(document: Any) -> bool:
-    """Whether a document is what ner-annotator writes."""
+    """Returns whether a document is what ner-annotator writes: `{"classes", "annotations"}`."""
     if not isinstance(document, Mapping) or "classes" not in document:
         return False
     return isinstance(document.get("annotations"), list)
@@ -33,23 +33,23 @@ def examples_of(document: Any) -> Any:
         examples = document
     if not isinstance(examples, list) or not any(map(is_example, examples)):
         return examples
-    return [
-        row_of(example) for example in examples if example is not None
-    ]  # null: nobody came so far
+    # ner-annotator writes null for a text that nobody has annotated yet.
+    return [row_of(example) for example in examples if example is not None]
 
 
 def row_of(example: Any) -> Any:
     """Returns an example as an object with `text`, `entities`, and `label` for its categories.
 
-    Other values are returned as they are.
+    `["Good", {"cats": {"pos": 1.0, "neg": 0.0}}]` -> `{"text": "Good", "label": "pos"}`; several
+    likely categories are a list. Other values are returned as they are.
     """
     if not is_example(example):
         return example
     text, annotations = example
     row = {"text": text, **annotations}
-    cats = row.get("cats")
-    if isinstance(cats, Mapping) and cats and "label" not in row:
-        chosen = [name for name, probability in cats.items() if probability >= _LIKELY]
+    probabilities = row.get("cats")
+    if isinstance(probabilities, Mapping) and probabilities and "label" not in row:
+        chosen = [name for name, probability in probabilities.items() if probability >= _LIKELY]
         row["label"] = chosen[0] if len(chosen) == 1 else chosen
         del row["cats"]
     return row

@@ -40,18 +40,25 @@ def require_surface(text: str, start: int, end: int, surface: str | None, where:
 
 
 def same_words(marked: str, surface: str) -> bool:
-    """Whether two texts are the same words, but for blanks, case and the composition of accents."""
+    """Returns whether two texts differ at most in blanks, case and the composition of accents."""
     return marked == surface or _folded(marked) == _folded(surface)
 
 
 def _folded(text: str) -> str:
+    """Returns a text without blanks and case, with composed accents."""
     return "".join(unicodedata.normalize("NFC", text).split()).casefold()
 
 
 def _true_place(text: str, start: int, end: int, surface: str) -> str:
-    """Returns where the words stand, as the end of a sentence.
+    """Returns where words of a span really are, as the end of a sentence.
 
-    The place is found by another way of counting, else the nearest place.
+    If another way of counting explains the offsets, it is named; else the nearest place is.
+
+    Args:
+        text: What the offsets count characters of.
+        start: First character by the file.
+        end: The character after the last one by the file.
+        surface: The words.
     """
     for true_start, true_end, counting in _countings(text, start, end):
         true_words = text[true_start:true_end]
@@ -73,6 +80,7 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
 
 
 def _occurrences(text: str, words: str) -> Iterator[int]:
+    """Yields where the words begin in a text, each time they occur."""
     position = text.find(words)
     while position >= 0:
         yield position
@@ -80,11 +88,11 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yields start and end as if they were counted in another way, with its name.
+    """Yields start and end in characters, if they were counted in another way; and its name.
 
-    The results are in characters.
+    In an emoji and `Anna`, offsets 2 to 6 that count UTF-16 are 1 to 5.
     """
-    counted: list[tuple[str, Callable[[int], int]]] = [
+    widths: list[tuple[str, Callable[[int], int]]] = [
         (
             "the offsets count UTF-16 code units, in which an emoji is two",
             lambda index: 1 + (text[index] > "\uffff"),
@@ -102,14 +110,12 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
             lambda index: 1 + (text[index] == "\n" and text[index - 1 : index] != "\r"),
         ),
     ]
-    for counting, width in counted:
+    for counting, width in widths:
         positions = _positions(len(text), width)
-        if (
-            start in positions
-            and end in positions
-            and (positions[start], positions[end]) != (start, end)
-        ):
-            yield positions[start], positions[end], counting
+        if start in positions and end in positions:
+            differs = (positions[start], positions[end]) != (start, end)
+            if differs:
+                yield positions[start], positions[end], counting
     yield start, end + 1, "the end is counted in; add 1 to each end"
     if start > 0:
         yield start - 1, end - 1, "the offsets count from 1"
