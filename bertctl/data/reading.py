@@ -231,8 +231,10 @@ class Reader(ABC):
         n_rows = 0
         n_sound = 0
         n_blank = dict.fromkeys(dict(self.nouns), 0)
-        # Where no label is needed, it does not matter why a row has none.
-        for table in tables if options.label_needed else map(without_marks, tables):
+        if not options.label_needed:
+            # It does not matter then why a row has no label.
+            tables = map(without_marks, tables)
+        for table in tables:
             if known is None:
                 options = options.fitting(table)
                 known = self._labelled_columns(table, options)

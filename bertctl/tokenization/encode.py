@@ -34,12 +34,15 @@ _Number = TypeVar("_Number", bound=np.integer[Any])
 LARGE = 2**28
 """Tokens from which the ids of a split lie in a file: 1.3 GB."""
 
-_AT_ONCE = 50_000  # texts
-_MANY_TOKENS = 2**24  # of texts that are encoded in parts, from which their ids stay in a file
+_AT_ONCE = 50_000
+"""Texts that are encoded at once. More are encoded in parts, to hold little memory."""
 
-_WORTH_ROUTING = (
-    8  # characters per token of the vocabulary; loading the faster library takes as long as these
-)
+_MANY_TOKENS = 2**24
+"""Tokens of texts encoded in parts from which their ids stay in a file."""
+
+_WORTH_ROUTING = 8
+"""Characters per token of the vocabulary from which the faster library is worth loading: to load it
+takes as long as to encode these."""
 
 
 @dataclass(frozen=True)
@@ -141,17 +144,29 @@ class EncodedTexts:
 
     @classmethod
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
-        """Returns windows as rows; one of several windows of a text does not count as truncated."""
-        windows = list(chain.from_iterable(text.windows for text in texts))
-        full = [
-            text.full_length if len(text.windows) == 1 else len(w)
-            for text in texts
-            for w in text.windows
-        ]
-        return cls.joined(*_arrays(windows), full, [0] * len(windows))
+        """Returns the windows of texts as rows.
+
+        The window of a text with several ones counts as whole, as nothing of the text is lost.
+        """
+        windows: list[Encoding] = []
+        full_lengths: list[int] = []
+        for text in texts:
+            windows += text.windows
+            if len(text.windows) == 1:
+                full_lengths.append(text.full_length)
+            else:
+                full_lengths += map(len, text.windows)
+        ids, type_ids = _arrays(windows)
+        return cls.joined(
+            ids,
+            type_ids,
+            full=full_lengths,
+            unknown=[0] * len(windows),
+        )
 
 
 def _arrays(encodings: Sequence[Encoding]) -> tuple[list[Ints32], list[Bytes]]:
+    """Returns the ids of each encoding, and the type ids of each, as arrays."""
     ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
     type_ids = [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]
     return ids, type_ids
@@ -182,7 +197,16 @@ def encode_texts(
 def _encode_in_parts(
     encoder: "TextEncoder", texts: Sequence[str], pairs: Sequence[str] | None
 ) -> EncodedTexts:
-    """Returns many encoded texts or pairs, of which a part at a time is in memory."""
+    """Returns many encoded texts or pairs, whose ids are written to a file part by part.
+
+    Args:
+        encoder: Encodes them.
+        texts: N first or only texts.
+        pairs: N second texts, or None.
+
+    Raises:
+        UnavailableError: The disk of the temporary folder is full.
+    """
     starts = [np.zeros(1, dtype=np.int64)]
     full_lengths: list[Ints] = []
     unknown: list[Ints] = []
@@ -190,9 +214,10 @@ def _encode_in_parts(
     with tempfile.TemporaryFile() as ids_file, tempfile.TemporaryFile() as types_file:
         for first in range(0, len(texts), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            encoded = encoder.encode(
-                list(texts[part]), None if pairs is None else list(pairs[part])
-            )
+            if pairs is None:
+                encoded = encoder.encode(list(texts[part]))
+            else:
+                encoded = encoder.encode(list(texts[part]), list(pairs[part]))
             with _room_for(n_tokens + len(encoded.ids)):
                 ids_file.write(encoded.ids.data)
                 types_file.write(encoded.type_ids.data)
@@ -227,23 +252,32 @@ def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[
 
 @contextmanager
 def _room_for(n_tokens: int) -> Iterator[None]:
+    """Turns an error of the file system into one that says how much room so many tokens need."""
     try:
         yield
     except OSError as error:
-        message = f"{tempfile.gettempdir()}: no room for {human_bytes(5 * n_tokens)} of token ids"
-        raise UnavailableError(
-            message, remedy="Free some space there, or set TMPDIR to a folder with more."
-        ) from error
+        # 4 bytes for the id of a token and 1 for its type id.
+        raise _no_room(5 * n_tokens) from error
 
 
 def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
+    """Returns an array in a temporary file.
+
+    Raises:
+        UnavailableError: The disk of the temporary folder is full.
+    """
     try:
         return in_a_file(values)
     except OSError as error:
-        message = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
-        raise UnavailableError(
-            message, remedy="Free some space there, or set TMPDIR to a folder with more."
-        ) from error
+        raise _no_room(values.nbytes) from error
+
+
+def _no_room(n_bytes: int) -> UnavailableError:
+    """Returns the error for a temporary folder without room for so many bytes of ids."""
+    return UnavailableError(
+        f"{tempfile.gettempdir()}: no room for {human_bytes(n_bytes)} of token ids",
+        remedy="Free some space there, or set TMPDIR to a folder with more.",
+    )
 
 
 class TextEncoder:
@@ -282,64 +316,66 @@ class TextEncoder:
 
     @loading("the tokenizer", kind=UnavailableError, remedy=reference.OTHER_TOKENIZER)
     def _encode(self, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
+        """Returns N encoded texts, or N pairs, by the faster library once there is enough text."""
         if self._undecided:
             self._decide(texts, pairs or ())
         if self.route is None:
             return self._encode_by_reference(texts, pairs)
-        sides = [texts] if pairs is None else [texts, pairs]
-        sequences = [self._flat(self.route, side) for side in sides]
+
+        # The faster library gives the ids of texts alone. They are truncated, and put between the
+        # special tokens, in numpy.
+        sequences = [self._flat(self.route, texts)]
+        if pairs is not None:
+            sequences.append(self._flat(self.route, pairs))
         layout = Layout.of(
             self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens
         )
-        full = sum(
-            (s.lengths for s in sequences),
-            start=np.full(len(texts), layout.special, dtype=np.int64),
-        )
+        full_lengths = np.full(len(texts), layout.special, dtype=np.int64)
         unknown = np.zeros(len(texts), dtype=np.int64)
-        if self._unknown_id is not None:
-            for sequence in sequences:
+        for sequence in sequences:
+            full_lengths += sequence.lengths
+            if self._unknown_id is not None:
                 unknown += sequence.count(self._unknown_id)
-        if self.max_length is not None and len(full) and full.max() > self.max_length:
-            if pairs is not None:
-                second = sequences[1].lengths
-            else:
-                second = None
-            kept_lengths = longest_first(
-                sequences[0].lengths, second, self.max_length - layout.special
-            )
-            sequences = [
-                s.cut(lengths)
-                for s, lengths in zip(sequences, kept_lengths, strict=False)
-                if lengths is not None
-            ]
+        if self.max_length is not None and full_lengths.max(initial=0) > self.max_length:
+            sequences = _truncated(sequences, self.max_length - layout.special)
         ids, type_ids, starts = layout.fill(sequences)
         return EncodedTexts(
-            ids,
-            type_ids,
-            starts,
-            full,
-            unknown,
+            ids=ids,
+            type_ids=type_ids,
+            starts=starts,
+            full_lengths=full_lengths,
+            unknown=unknown,
         )
 
     def _decide(self, *sides: Sequence[str]) -> None:
+        """Looks for the faster library once so much text has come that it is worth loading."""
         self._characters += sum(map(len, chain.from_iterable(sides)))
         if self._characters > _WORTH_ROUTING * self.tokenizer.get_vocab_size():
             self.route = find_route(self.tokenizer)
             self._undecided = False
 
     def _flat(self, route: Route, texts: Sequence[str]) -> Ragged:
-        """Returns ids without special tokens."""
-        others = route.unsafe(texts)
-        if not others:
+        """Returns the ids of texts without special tokens.
+
+        Args:
+            route: The faster library. Texts for which it is not exact go to the reference.
+            texts: N texts.
+        """
+        unsafe = route.unsafe(texts)
+        if not unsafe:
             ids, lengths = route.encode(texts)
             return Ragged.joined(ids.view(np.int32), lengths)
-        safe = np.delete(np.arange(len(texts)), others)
+        safe = np.delete(np.arange(len(texts)), unsafe)
         ids, lengths = route.encode([texts[i] for i in safe.tolist()])
         fast = Ragged.joined(ids.view(np.int32), lengths)
-        slow = self._flat_by_reference([texts[i] for i in others])
-        return merge(len(texts), [(safe, fast), (np.array(others), slow)])
+        slow = self._flat_by_reference([texts[i] for i in unsafe])
+        return merge(len(texts), [(safe, fast), (np.array(unsafe), slow)])
 
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
+        """Returns the ids of texts without special tokens, by the reference library.
+
+        Long texts are encoded in parts, whose ids are joined again.
+        """
         parts = [reference.cut_at_spaces(text, reference.CHUNK_CHARACTERS) for text in texts]
         ids: list[Ints32] = []
         for chunk in reference.chunks(list(chain.from_iterable(parts))):
@@ -352,9 +388,12 @@ class TextEncoder:
     def _encode_by_reference(
         self, texts: Sequence[str], pairs: Sequence[str] | None
     ) -> EncodedTexts:
-        inputs: Sequence[str | tuple[str, str]] = (
-            texts if pairs is None else list(zip(texts, pairs, strict=True))
-        )
+        """Returns N encoded texts, or N pairs, by the reference library alone."""
+        inputs: Sequence[str | tuple[str, str]]
+        if pairs is None:
+            inputs = texts
+        else:
+            inputs = list(zip(texts, pairs, strict=True))
         ids: list[Ints32] = []
         type_ids: list[Bytes] = []
         full_lengths: list[int] = []
@@ -364,29 +403,58 @@ class TextEncoder:
                 chunk, add_special_tokens=self.special_tokens
             )
             full_lengths += map(len, encodings)
-            unknown += [
-                0 if self._unknown_id is None else e.ids.count(self._unknown_id) for e in encodings
-            ]
+            if self._unknown_id is None:
+                unknown += [0] * len(encodings)
+            else:
+                unknown += [encoding.ids.count(self._unknown_id) for encoding in encodings]
             if self.max_length is not None:
                 self._cut(chunk, encodings, self.max_length)
-            arrays = _arrays(encodings)
-            ids += arrays[0]
-            type_ids += arrays[1]
-        return EncodedTexts.joined(ids, type_ids, full_lengths, unknown)
+            chunk_ids, chunk_type_ids = _arrays(encodings)
+            ids += chunk_ids
+            type_ids += chunk_type_ids
+        return EncodedTexts.joined(
+            ids,
+            type_ids,
+            full=full_lengths,
+            unknown=unknown,
+        )
 
     def _cut(
         self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int
     ) -> None:
-        """Replaces those that are too long."""
-        long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
-        if not long:
+        """Replaces encodings that are too long by truncated ones.
+
+        They are encoded twice, since only the first time shows how long they are.
+
+        Args:
+            inputs: N texts or pairs.
+            encodings: Of each of them.
+            max_length: Tokens of an encoding at most.
+        """
+        too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
+        if not too_long:
             return
         with reference.truncating(self.tokenizer, max_length) as tokenizer:
-            cut = tokenizer.encode_batch_fast(
-                [inputs[i] for i in long], add_special_tokens=self.special_tokens
+            truncated = tokenizer.encode_batch_fast(
+                [inputs[i] for i in too_long], add_special_tokens=self.special_tokens
             )
-        for i, encoding in zip(long, cut, strict=True):
+        for i, encoding in zip(too_long, truncated, strict=True):
             encodings[i] = encoding
+
+
+def _truncated(sequences: Sequence[Ragged], room: int) -> list[Ragged]:
+    """Returns texts, or both texts of pairs, of which at most `room` tokens together are left.
+
+    The longer text of a pair is truncated first.
+    """
+    first = sequences[0]
+    second = sequences[1] if len(sequences) > 1 else None
+    first_lengths, second_lengths = longest_first(
+        first.lengths, None if second is None else second.lengths, room
+    )
+    if second is None or second_lengths is None:
+        return [first.cut(first_lengths)]
+    return [first.cut(first_lengths), second.cut(second_lengths)]
 
 
 class FlatEncoder:
@@ -399,11 +467,11 @@ class FlatEncoder:
     def encode(self, chunk: TextChunk) -> EncodedTexts:
         """Returns the ids of a chunk."""
         encoded = self._encoder.encode(chunk.texts, chunk.pairs)
-        lost = encoded.full_lengths - encoded.lengths
+        n_lost = encoded.full_lengths - encoded.lengths
         self.totals.texts += len(encoded)
         self.totals.rows += len(encoded)
         self.totals.tokens += len(encoded.ids)
         self.totals.unknown += int(encoded.unknown.sum())
-        self.totals.truncated += int((lost > 0).sum())
-        self.totals.lost += int(lost.sum())
+        self.totals.truncated += int((n_lost > 0).sum())
+        self.totals.lost += int(n_lost.sum())
         return encoded

@@ -85,48 +85,58 @@ class Layout:
 
     def before(self, sequence: int) -> int:
         """Returns the number of special tokens before the first text (0) or the second one (1)."""
-        place = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
-        return sum(len(slot.ids) for slot in self.slots[:place])
+        index = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
+        return sum(len(slot.ids) for slot in self.slots[:index])
 
     @classmethod
     @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
-        """Reads the layout off an encoded example."""
+        """Returns where a tokenizer puts special tokens, as it shows at an encoded example.
+
+        Args:
+            tokenizer: With truncation and padding off.
+            pair: Whether rows are pairs of texts.
+            special_tokens: Whether special tokens are added.
+        """
         example = tokenizer.encode("a", "b" if pair else None, add_special_tokens=special_tokens)
         tokens = zip(example.ids, example.type_ids, example.sequence_ids, strict=True)
         slots: list[Slot] = []
-        for (type_id, sequence), some in groupby(tokens, key=lambda token: token[1:]):
+        # Neighbouring tokens of one segment and one text (or of none) are a slot.
+        for (type_id, sequence), slot_tokens in groupby(tokens, key=lambda token: token[1:]):
             if sequence is None:
-                ids = tuple(number for number, *_ in some)
+                ids = tuple(token_id for token_id, *_ in slot_tokens)
             else:
                 ids = ()
             slots.append(Slot(ids, type_id, sequence))
         return cls(tuple(slots))
 
     def fill(self, sequences: Sequence[Ragged]) -> tuple[Ints32, Bytes, Ints]:
-        """Puts the texts in their places.
+        """Puts the texts in their places between the special tokens.
+
+        Args:
+            sequences: The ids of N texts, and of N second texts of pairs.
 
         Returns:
-            (T,) ids, (T,) type ids, (N + 1,) starts.
+            (T,) ids, (T,) type ids, (N + 1,) where each row starts.
         """
         lengths = self.special + sum(sequence.lengths for sequence in sequences)
         starts = starts_of(lengths)
         ids = np.empty(starts[-1], dtype=np.int32)
         type_ids = np.zeros(starts[-1], dtype=np.uint8)
-        at = starts[:-1].copy()
+        next_positions = starts[:-1].copy()  # (N,) in each row, behind what has been filled
         for slot in self.slots:
             if slot.sequence is None:
                 for token in slot.ids:
-                    ids[at] = token
-                    type_ids[at] = slot.type_id
-                    at += 1
+                    ids[next_positions] = token
+                    type_ids[next_positions] = slot.type_id
+                    next_positions += 1
                 continue
             sequence = sequences[slot.sequence]
-            target = _positions(at, sequence.lengths)
+            target = _positions(next_positions, sequence.lengths)
             ids[target] = sequence.flat[_positions(sequence.starts, sequence.lengths)]
             if slot.type_id:
                 type_ids[target] = slot.type_id
-            at += sequence.lengths
+            next_positions += sequence.lengths
         return ids, type_ids, starts
 
 
@@ -156,11 +166,11 @@ def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, In
 
 
 def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
-    """Returns rows that come from several places in one order.
+    """Returns rows of several sources in one order.
 
     Args:
-        rows: how many there are.
-        parts: for each place the (n,) positions of its rows in the whole, and the rows.
+        rows: Number of all rows.
+        parts: Of each source the (n,) positions of its rows among all, and these rows.
     """
     flat = np.concatenate([part.flat for _, part in parts])
     starts = np.empty(rows, dtype=np.int64)
@@ -174,6 +184,9 @@ def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
 
 
 def _positions(starts: Ints, lengths: Ints) -> Ints:
-    """Returns the indices start, start + 1, ... of each row, one row behind the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int64)
+    """Returns the indices start, start + 1, ... of each row, one row behind the other.
+
+    Starts `[5, 20]` and lengths `[3, 2]` -> `[5, 6, 7, 20, 21]`.
+    """
+    n_before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - n_before, lengths) + np.arange(lengths.sum(), dtype=np.int64)

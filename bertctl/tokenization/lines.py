@@ -7,8 +7,11 @@ from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError
 from bertctl.words import human_bytes
 
-BLOCK, LONGEST_LINE = 1 << 20, 256 << 20
-"""Bytes read at once, and of a line."""
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+LONGEST_LINE = 256 << 20
+"""Bytes that a line may have."""
 
 
 class LineReader:
@@ -31,7 +34,9 @@ class LineReader:
         self._file = file
         self._source = source
         self._replace = replace
-        self.replaced = self.bytes = self._lines = 0
+        self.replaced = 0
+        self.bytes = 0
+        self._lines = 0
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yields chunks of lines, without their ends.
@@ -39,6 +44,7 @@ class LineReader:
         Raises:
             DataError: bytes that are not UTF-8, with line and byte.
         """
+        # `read1` returns what a pipe has by now, where `read` waits for a whole block.
         read = getattr(self._file, "read1", self._file.read)
         rest = bytearray()
         while chunk := read(BLOCK):
@@ -58,6 +64,11 @@ class LineReader:
             yield self._split(bytes(rest))
 
     def _split(self, block: bytes) -> list[str]:
+        """Returns the lines of a block of whole lines, without their ends.
+
+        Raises:
+            DataError: Bytes that are not UTF-8, unless they are replaced.
+        """
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -75,25 +86,31 @@ class LineReader:
         return lines
 
     def _refusal(self, block: bytes, at: int) -> DataError:
+        """Returns the error for a byte that is not UTF-8, with a likely encoding of the file.
+
+        Args:
+            block: With that byte.
+            at: Its position in the block.
+        """
         line = self._lines + block.count(b"\n", 0, at) + 1
-        column = at - (block.rfind(b"\n", 0, at) + 1) + 1
-        wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self.bytes == 0
-        if wide:
-            likely = None
+        byte_in_line = at - (block.rfind(b"\n", 0, at) + 1) + 1
+        message = (
+            f"{self._source}:{line}: byte {byte_in_line} of the line (0x{block[at]:02x}, byte "
+            f"{self.bytes + at + 1} of the file) is not UTF-8"
+        )
+        encoding = "NAME"
+        is_utf16 = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self.bytes == 0
+        if is_utf16:
+            message += ": the file begins like UTF-16"
+            encoding = "utf-16"
         else:
             likely = likely_encoding(b"\n".join(_not_utf8(block)))
-        if wide:
-            encoding = "utf-16"
-        elif likely is not None:
-            encoding = likely.encoding
-        else:
-            encoding = ""
+            if likely is not None:
+                encoding = likely.encoding
         return DataError(
-            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte "
-            f"{self.bytes + at + 1} of the file) is not "
-            "UTF-8" + (": the file begins like UTF-16" if wide else ""),
-            remedy=f"Name its encoding: `encoding={encoding or 'NAME'}`. Or add `errors=replace`, "
-            "which counts the replacements.",
+            message,
+            remedy=f"Name its encoding: `encoding={encoding}`. Or add `errors=replace`, which "
+            "counts the replacements.",
         )
 
 

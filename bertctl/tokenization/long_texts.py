@@ -26,9 +26,11 @@ _HEAD_SHARE = 4
 """One token of so many comes from the beginning: 128 of 510 in Sun et al. 2019, "How to Fine-Tune
 BERT for Text Classification?", section 5.3.1."""
 
-_WORTH_WINDOWS, _MOST_WINDOWS = 0.01, 8.0
-"""Share of too long texts from which windows are advised, and windows of a text on average up to
-which they are."""
+_WORTH_WINDOWS = 0.01
+"""Share of too long texts from which another mode than `head` is advised."""
+
+_MOST_WINDOWS = 8.0
+"""Windows of a text on average up to which they are advised: each takes a forward pass."""
 
 
 @dataclass(frozen=True)
@@ -49,34 +51,37 @@ class LongText:
 
     @classmethod
     def of(cls, model: ModelSection, stride: int | None = None) -> Self:
-        """Returns what a recipe says; a `stride` makes windows of it."""
-        if stride is None:
-            mode = model.long_text
-        else:
+        """Returns what a recipe says of long texts.
+
+        Args:
+            model: Its section `model`.
+            stride: If given, texts are read in windows with this stride, whatever the recipe says.
+        """
+        mode = model.long_text
+        if stride is not None:
             mode = "window"
-        if stride is None:
-            requested_stride = model.window_stride
+        elif model.window_stride is not None:
+            stride = model.window_stride
         else:
-            requested_stride = stride
-        if requested_stride is None:
             stride = model.max_length // 8
-        else:
-            stride = requested_stride
-        pooling = model.window_pooling or "mean"
-        return cls(mode, model.max_length, stride, pooling)
+        return cls(
+            mode=mode,
+            max_length=model.max_length,
+            stride=stride,
+            pooling=model.window_pooling or "mean",
+        )
 
     def fields(self) -> dict[str, Any]:
         """Returns what a model's config says about long texts, in the recipe's names.
 
         It is empty if texts are cut as usual.
         """
-        if self.mode == "window":
-            windows = {"window_stride": self.stride, "window_pooling": self.pooling}
-        else:
-            windows = {}
-        fields = {"long_text": self.mode, "max_length": self.max_length, **windows}
         if self.mode == "head":
             return {}
+        fields: dict[str, Any] = {"long_text": self.mode, "max_length": self.max_length}
+        if self.mode == "window":
+            fields["window_stride"] = self.stride
+            fields["window_pooling"] = self.pooling
         return {"long_text": fields}
 
     def kept(self, lengths: Ints, *, special: int = 2, pair: bool = False) -> dict[str, Any]:
@@ -92,24 +97,27 @@ class LongText:
             modes that cut, the `windows` of all texts in that mode, the `most_windows` of one, and
             the mode that is `advised`.
         """
-        windows = 1 - np.minimum(self.max_length - lengths, 0) // max(
-            1, self.max_length - special - self.stride
-        )
+        # One window, and one more for each step that the rest of a text needs, rounded up: the
+        # floor of a negative quotient, subtracted.
+        step = max(1, self.max_length - special - self.stride)
+        windows = 1 - np.minimum(self.max_length - lengths, 0) // step  # (N,)
         kept_share = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
-        too_long = int((windows > 1).sum())
-        texts = len(lengths)
-        windows_per_text = float(windows.sum()) / max(1, len(lengths))
-        if pair or windows_per_text > _MOST_WINDOWS:
+        n_texts = len(lengths)
+        n_too_long = int((windows > 1).sum())
+        windows_per_text = float(windows.sum()) / max(1, n_texts)
+        if n_too_long <= _WORTH_WINDOWS * n_texts:
+            advised = "head"
+        elif pair or windows_per_text > _MOST_WINDOWS:
             advised = "head-tail"
         else:
             advised = "window"
         return {
-            "texts": texts,
-            "too_long": too_long,
+            "texts": n_texts,
+            "too_long": n_too_long,
             "kept": float(kept_share),
             "windows": int(windows.sum()),
             "most_windows": int(windows.max(initial=1)),
-            "advised": advised if too_long > _WORTH_WINDOWS * texts else "head",
+            "advised": advised,
         }
 
 
@@ -118,7 +126,7 @@ HEAD = LongText()
 
 
 def kept_words(coverage: Mapping[str, Any]) -> str:
-    """Returns what `LongText.kept` found, in a sentence without its end."""
+    """Returns what the modes keep, given what `LongText.kept` returned, as half a sentence."""
     windows_per_text = coverage["windows"] / max(1, coverage["texts"])
     return (
         f"head, tail and head-tail each keep {100 * coverage['kept']:.1f} % of the tokens; window "
@@ -130,44 +138,47 @@ def kept_words(coverage: Mapping[str, Any]) -> str:
 def ends_of(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
 ) -> EncodedTexts:
-    """Returns the same texts (or pairs); those that are too long are read at their ends.
+    """Returns texts (or pairs) of which those that are too long have other tokens: their ends.
 
     All lengths stay.
 
     Args:
-        encoded: N texts, cut.
-        tokenizer: that encoded them.
+        encoded: N texts, of which too long ones have their first tokens.
+        tokenizer: That encoded them.
         columns: N texts, and N second texts of pairs.
-        mode: tail or head-tail.
+        mode: `tail` or `head-tail`.
     """
-    sides = _whole(encoded, tokenizer, columns)
+    uncut = _uncut_texts(encoded, tokenizer, columns)
     layout = Layout.of(tokenizer, pair=len(columns) > 1)
     room = int(encoded.lengths.max(initial=0)) - layout.special
-    lengths = longest_first(sides[0].lengths, sides[1].lengths if len(sides) > 1 else None, room)
+    second_lengths = uncut[1].lengths if len(uncut) > 1 else None
+    lengths = longest_first(uncut[0].lengths, second_lengths, room)
     ends = [
-        _ends(side, kept_lengths, mode)
-        for side, kept_lengths in zip(sides, lengths, strict=False)
+        _ends(texts, kept_lengths, mode)
+        for texts, kept_lengths in zip(uncut, lengths, strict=False)
         if kept_lengths is not None
     ]
     ids = np.array(encoded.ids)
-    ids[np.repeat(encoded.truncated, encoded.lengths)] = layout.fill(ends)[0]
+    is_of_long_text = np.repeat(encoded.truncated, encoded.lengths)
+    ids[is_of_long_text] = layout.fill(ends)[0]
     return replace(encoded, ids=ids).mapped()
 
 
 def all_windows(
     encoded: EncodedTexts, tokenizer: Tokenizer, texts: Sequence[str], long: LongText
 ) -> tuple[EncodedTexts, Ints]:
-    """Returns U windows, and the (U,) text of each.
+    """Returns U windows, and the (U,) number of the text that each is of.
 
-    The first window of each text, which `encoded` holds, comes first, then the others.
+    The first window of each text, which `encoded` has, comes first; then the later windows of the
+    texts that are too long.
 
     Args:
-        encoded: N texts, cut.
-        tokenizer: that encoded them.
+        encoded: N texts, of which too long ones have their first tokens.
+        tokenizer: That encoded them.
         texts: N.
-        long: length and stride of the windows.
+        long: Length and stride of the windows.
     """
-    (uncut,) = _whole(encoded, tokenizer, [texts])
+    (uncut,) = _uncut_texts(encoded, tokenizer, [texts])
     layout = Layout.of(tokenizer, pair=False)
     zeros = np.zeros_like(uncut.lengths)
     room = zeros + long.max_length - layout.special
@@ -178,43 +189,57 @@ def all_windows(
         step=room - long.stride,
         reach_back=True,
     )
-    others = np.flatnonzero(np.diff(windows.rows, prepend=-1) == 0)
-    rows = windows.rows[others]
-    first = windows.first[others]
-    last = windows.last[others]
+    is_later = np.flatnonzero(np.diff(windows.rows, prepend=-1) == 0)
+    rows = windows.rows[is_later]
+    first = windows.first[is_later]
+    last = windows.last[is_later]
     ids, type_ids, starts = layout.fill(
         [Ragged(uncut.flat, uncut.starts[rows] + first, last - first)]
     )
-    more = {"ids": ids, "type_ids": type_ids, "starts": encoded.starts[-1] + starts[1:]}
-    more |= {"full_lengths": np.diff(starts), "unknown": np.zeros_like(rows)}
-    every: Any = {
-        name: np.concatenate([getattr(encoded, name), values]) for name, values in more.items()
-    }
-    owners = np.concatenate([np.arange(len(encoded)), np.flatnonzero(encoded.truncated)[rows]])
-    return replace(encoded, **every).mapped(), owners
+    later_windows = EncodedTexts(
+        ids=ids,
+        type_ids=type_ids,
+        starts=starts,
+        full_lengths=np.diff(starts),
+        unknown=np.zeros_like(rows),
+    )
+    text_of_later = np.flatnonzero(encoded.truncated)[rows]
+    text_of_window = np.concatenate([np.arange(len(encoded)), text_of_later])
+    return encoded.followed_by(later_windows), text_of_window
 
 
-def _whole(
+def _uncut_texts(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]]
 ) -> list[Ragged]:
-    """Returns the M texts that are too long, as a whole, without special tokens; of pairs both."""
+    """Returns all tokens of the M texts that are too long, without special tokens.
+
+    Args:
+        encoded: N texts (or pairs), which say which ones are too long.
+        tokenizer: That encoded them.
+        columns: N texts, and N second texts of pairs. Each is one item of the result.
+    """
     encoder = TextEncoder(tokenizer, special_tokens=False)
-    long = np.flatnonzero(encoded.truncated).tolist()
-    encoded_columns = [encoder.encode([column[i] for i in long]) for column in columns]
+    too_long = np.flatnonzero(encoded.truncated).tolist()
+    encoded_columns = [encoder.encode([column[i] for i in too_long]) for column in columns]
     return [
         Ragged(encoded_column.ids, encoded_column.starts[:-1], encoded_column.lengths)
         for encoded_column in encoded_columns
     ]
 
 
-def _ends(side: Ragged, kept_lengths: Ints, mode: str) -> Ragged:
-    """Returns `kept_lengths` (M,) tokens of each text."""
-    column = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths)
-    lost = side.lengths - kept_lengths
-    head = np.repeat(
-        kept_lengths // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept_lengths),
-        side.lengths,
-    )
-    return Ragged.joined(
-        side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept_lengths
-    )
+def _ends(texts: Ragged, kept_lengths: Ints, mode: str) -> Ragged:
+    """Returns the tokens of texts that a mode keeps.
+
+    Args:
+        texts: M texts, uncut.
+        kept_lengths: (M,) tokens to keep of each.
+        mode: `head-tail` keeps a quarter of them at the beginning, `tail` none.
+    """
+    position = np.arange(len(texts.flat)) - np.repeat(texts.starts, texts.lengths)
+    n_lost = np.repeat(texts.lengths - kept_lengths, texts.lengths)
+    n_head = np.zeros_like(kept_lengths)
+    if mode == "head-tail":
+        n_head = kept_lengths // _HEAD_SHARE
+    head_end = np.repeat(n_head, texts.lengths)
+    is_kept = (position < head_end) | (position >= head_end + n_lost)
+    return Ragged.joined(texts.flat[is_kept], kept_lengths)

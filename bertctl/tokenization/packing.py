@@ -32,8 +32,11 @@ from bertctl.tokenization.reference import CHUNK_CHARACTERS, chunks, cut_at_spac
 from bertctl.tokenization.word_starts import WordStarts
 from bertctl.writing import replacing
 
-_CHARACTERS = 4_000_000  # encoded at once
-_BLOCK = 1 << 20  # bytes of bits unpacked at once
+_CHARACTERS = 4_000_000
+"""Characters of documents that are encoded at once."""
+
+_BLOCK = 1 << 20
+"""Bytes of bits that are unpacked at once."""
 
 Documents = Iterable[Sequence[str]]
 """Each as its sentences."""
@@ -82,33 +85,34 @@ def pack(
     Raises:
         UnavailableError: the tokenizer fails at a text, or the folder can't be written.
     """
-    starts = WordStarts(tokenizer)
-    ends = [0]
-    done = 0
-    tokens = 0
+    word_starts = WordStarts(tokenizer)
+    corpus_ends = [0]  # in documents
+    n_done = 0
+    n_tokens = 0
     with replacing(folder) as aside:
         with ExitStack() as files:
             ids = files.enter_context(
                 closing(AppendedArray(aside / "ids.npy", (), _id_type(tokenizer), None))
             )
-            names = ("words", "sentences", "documents")
-            words, sentences, begins = (
-                files.enter_context(closing(_Bits(aside / f"{name}.npy"))) for name in names
-            )
+            words = files.enter_context(closing(_Bits(aside / "words.npy")))
+            sentences = files.enter_context(closing(_Bits(aside / "sentences.npy")))
+            document_starts = files.enter_context(closing(_Bits(aside / "documents.npy")))
             for corpus in corpora:
-                ends.append(ends[-1])
-                for some in _batches(corpus):
-                    part = _packed(some, starts)
-                    ids.append(part.ids)
-                    words.append(np.unpackbits(part.begins, count=len(part.ids), bitorder="little"))
-                    sentences.append(_flags(part.sentences))
-                    begins.append(_flags(part.documents))
-                    ends[-1] += len(np.unique(part.documents)) - 1
-                    done = done + len(some)
-                    tokens = tokens + len(part.ids)
-                    listener.advance("packing", done, documents, {"tokens": tokens})
+                corpus_ends.append(corpus_ends[-1])
+                for batch in _batches(corpus):
+                    packed = _packed(batch, word_starts)
+                    n_ids = len(packed.ids)
+                    ids.append(packed.ids)
+                    words.append(np.unpackbits(packed.begins, count=n_ids, bitorder="little"))
+                    sentences.append(_flags(packed.sentences))
+                    document_starts.append(_flags(packed.documents))
+                    # Documents without a token begin where the next one does, and are left out.
+                    corpus_ends[-1] += len(np.unique(packed.documents)) - 1
+                    n_done = n_done + len(batch)
+                    n_tokens = n_tokens + n_ids
+                    listener.advance("packing", n_done, documents, {"tokens": n_tokens})
             ids.sync()
-        np.save(aside / "corpora.npy", np.array(ends, dtype=np.int64))
+        np.save(aside / "corpora.npy", np.array(corpus_ends, dtype=np.int64))
     listener.finish("packing")
     return open_packed(folder)
 
@@ -136,18 +140,18 @@ def open_packed(folder: Path) -> PackedText:
         ids, begins, sentences, documents, corpora = (
             open_array(folder / f"{name}.npy") for name in names
         )
-        starts = _places(sentences, len(ids))
+        sentence_starts = _positions_of_bits(sentences, len(ids))
         return PackedText(
             ids,
             begins,
-            sentences=starts,
-            documents=_places(documents, len(starts) - 1),
+            sentences=sentence_starts,
+            documents=_positions_of_bits(documents, len(sentence_starts) - 1),
             corpora=np.asarray(corpora),
         )
 
 
 def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
-    """Yields some documents after the other."""
+    """Yields the documents in batches of about `_CHARACTERS`, the last of which may be empty."""
     batch: list[Sequence[str]] = []
     characters = 0
     for document in documents:
@@ -169,20 +173,27 @@ def _cut(document: Sequence[str]) -> list[str]:
 
 
 def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedText:
-    """Returns documents as one corpus, with ids that are not yet as small as they can be.
+    """Returns documents as one corpus, with ids of 32 bits.
 
-    Of a sentence without an end there are several, since the library takes 600 bytes for a token of
-    a single text.
+    Sentences without a token are left out. A very long sentence becomes several ones, since the
+    library takes 600 bytes for a token of a single text.
+
+    Args:
+        documents: Each as its sentences.
+        starts: Encodes them.
     """
     documents = [_cut(document) for document in documents]
     texts = list(chain.from_iterable(documents))
-    parts = [starts.encode(some) for some in (*chunks(texts), [])]
+    parts = [starts.encode(chunk) for chunk in (*chunks(texts), [])]  # [] gives arrays their types
     ids = np.concatenate([part_ids for part_ids, _, _ in parts])
     lengths = np.concatenate([part_lengths for _, part_lengths, _ in parts])
     begins = np.concatenate([part_begins for _, _, part_begins in parts])
-    owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
-    sentences = starts_of(lengths[lengths > 0])
-    first_sentences = np.searchsorted(owners, np.arange(len(documents) + 1))
+
+    has_tokens = lengths > 0
+    sentences = starts_of(lengths[has_tokens])
+    document_numbers = np.arange(len(documents))
+    document_of_sentence = np.repeat(document_numbers, list(map(len, documents)))[has_tokens]
+    first_sentences = np.searchsorted(document_of_sentence, np.arange(len(documents) + 1))
     return PackedText(
         ids,
         begins=np.packbits(begins, bitorder="little"),
@@ -193,13 +204,17 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
 
 
 def _flags(starts: Ints) -> Bytes:
-    """Returns a 1 at each of the starts but the last, which is the length."""
+    """Returns (L,) 1 at each of the starts; the last start is the length L.
+
+    `[0, 2, 3]` -> `[1, 0, 1]`.
+    """
     length = int(starts[-1])
     counts = np.bincount(starts[starts < length], minlength=length)
     return (counts > 0).view(np.uint8)
 
 
 def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:
+    """Returns the smallest type that the ids of a vocabulary fit into."""
     if len(tokens_by_id(tokenizer)) <= 2**16:
         return np.uint16
     return np.uint32
@@ -213,19 +228,21 @@ class _Bits:
         self._rest = np.zeros(0, dtype=np.uint8)
 
     def append(self, bits: Bytes) -> None:
+        """Writes (n,) bits, but those that do not fill a byte, which wait for the next ones."""
         bits = np.concatenate([self._rest, bits])
         n_whole = len(bits) // 8 * 8
         self._file.append(np.packbits(bits[:n_whole], bitorder="little"))
         self._rest = bits[n_whole:]
 
     def close(self) -> None:
+        """Writes the bits that are left, filled up with 0, and closes the file."""
         self._file.append(np.packbits(self._rest, bitorder="little"))
         self._file.sync()
         self._file.close()
 
 
-def _places(bits: Bytes, length: int) -> Ints:
-    """Returns where bits are set, and `length` behind."""
+def _positions_of_bits(bits: Bytes, length: int) -> Ints:
+    """Returns where bits are 1, and `length` as the last position: the inverse of `_flags`."""
     blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
     positions = [
         8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little"))

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 
-_CHUNK = 4096  # texts handed to the library at once; bounds the memory of its Encoding objects
+_CHUNK = 4096
+"""Texts handed to the library at once, to bound the memory of its Encoding objects."""
 CHUNK_CHARACTERS = 1_000_000
 """Characters handed to the library at once, for the same reason."""
 
@@ -24,11 +25,10 @@ Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 def load_tokenizer(tokenizer_json: str) -> Tokenizer:
-    """Returns a `tokenizers.Tokenizer` from its serialised form.
+    """Returns the tokenizer that a tokenizer.json describes, with truncation and padding off.
 
-    Stored truncation and padding are switched off.
-
-    (The file of all-MiniLM-L6-v2 carries both, set to 128.)
+    The file of all-MiniLM-L6-v2, for example, has both, set to 128. Offsets that would cut letters
+    off are repaired.
     """
     tokenizer = Tokenizer.from_str(tokenizer_json)
     tokenizer.no_truncation()
@@ -54,6 +54,7 @@ def repair_offsets(tokenizer: Tokenizer) -> None:
     ]
     if not processors:
         return
+    # Trimming is right if it takes away blanks and nothing else, which a probe shows.
     trimmed = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
     for processor in processors:
         processor.trim_offsets = False
@@ -91,7 +92,14 @@ def without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
 def truncating(
     tokenizer: Tokenizer, max_length: int, *, strategy: str = "longest_first", stride: int = 0
 ) -> Iterator[Tokenizer]:
-    """Switches the library's own truncation on for a while."""
+    """Switches the library's own truncation on inside the context.
+
+    Args:
+        tokenizer: With truncation off.
+        max_length: Tokens of a row at most.
+        strategy: Which text of a pair is truncated, as the library calls it.
+        stride: Tokens that an overflowing window repeats of the one before.
+    """
     tokenizer.enable_truncation(max_length, stride=stride, strategy=strategy)
     try:
         yield tokenizer
@@ -100,16 +108,12 @@ def truncating(
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the unknown token, or None.
-
-    It is None where there is none (byte-level vocabularies).
-    """
+    """Returns the id of the unknown token; None for vocabularies that have none (byte-level)."""
+    if type(tokenizer.model).__name__ == "Unigram":
+        # Its model has the id, but only its JSON says it, so the usual names are looked up.
+        ids = [tokenizer.token_to_id(token) for token in ("<unk>", "[UNK]")]
+        return next((token_id for token_id in ids if token_id is not None), None)
     name = getattr(tokenizer.model, "unk_token", None)
-    if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
-        name = next(
-            (token for token in ("<unk>", "[UNK]") if tokenizer.token_to_id(token) is not None),
-            None,
-        )
     if name:
         return tokenizer.token_to_id(name)
     return None
@@ -129,40 +133,42 @@ def continuation_prefix(tokenizer: Tokenizer) -> str:
     return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 
-BYTE_SPACE, PIECE_SPACE = "Ġ", "▁"
-"""What stands for the space before a word in tokens: of byte-level vocabularies, and of
-SentencePiece's."""
+BYTE_SPACE = "Ġ"
+"""What stands for the space before a word in tokens of byte-level vocabularies."""
+
+PIECE_SPACE = "▁"
+"""What stands for the space before a word in SentencePiece's tokens."""
 
 
 def needs_space(tokenizer: Tokenizer) -> bool:
-    """Returns whether single words lack the mark of a space that they have in a text.
+    """Returns whether a word alone has other tokens than behind a space, as in RoBERTa and GPT-2.
 
-    They do in RoBERTa, GPT-2 and ModernBERT.
-
-    What transformers calls `add_prefix_space`, asked of the tokenizer itself.
+    It is what transformers calls `add_prefix_space`, seen at the tokenizer itself: `a` alone is
+    `a`, and the second `a` of `a a` is `Ġa`.
     """
-    in_text = tokenizer.encode("a a", add_special_tokens=False).tokens
-    alone = tokenizer.encode("a", add_special_tokens=False).tokens
-    return in_text[len(alone) :] != alone
+    tokens_of_two = tokenizer.encode("a a", add_special_tokens=False).tokens
+    tokens_of_one = tokenizer.encode("a", add_special_tokens=False).tokens
+    return tokens_of_two[len(tokens_of_one) :] != tokens_of_one
 
 
 def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
-    """Yields chunks that the library can take at once without much memory.
+    """Yields texts or pairs in chunks that the library can take at once without much memory.
 
-    A longer text is a chunk of its own.
+    A chunk has at most `_CHUNK` texts and `CHUNK_CHARACTERS`; a longer text is one by itself.
     """
     first = 0
-    characters = 0
+    n_characters = 0
     for i, item in enumerate(inputs):
         if isinstance(item, str):
             length = len(item)
         else:
             length = len(item[0]) + len(item[1])
-        if i > first and (i - first == _CHUNK or characters + length > CHUNK_CHARACTERS):
+        is_full = i - first == _CHUNK or n_characters + length > CHUNK_CHARACTERS
+        if i > first and is_full:
             yield inputs[first:i]
             first = i
-            characters = 0
-        characters += length
+            n_characters = 0
+        n_characters += length
     if first < len(inputs):
         yield inputs[first:]
 

@@ -95,19 +95,22 @@ class Route:
         return self._agree(["", " ", *words]) and all(map(self.is_safe, _PLAIN.decode()))
 
     def unsafe(self, texts: Sequence[str]) -> list[int]:
-        """Returns the positions of the texts that must take the reference, ascending."""
+        """Returns the positions of the texts that must take the reference, ascending.
+
+        They have an unsafe character, or an added token. All texts are searched at once, since most
+        have neither.
+        """
         joined = "\n".join(texts)
         unusual = joined.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-        if unusual:
-            bad = {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)}
-        else:
-            bad = set()
-        words = [re.escape(token) for token in self._added if token in joined]
-        if bad:
-            words.append("[" + "".join(map(re.escape, sorted(bad))) + "]")
-        if not words:
+        characters = set(unusual.decode("utf-8", "surrogatepass"))
+        unsafe_characters = sorted(c for c in characters if not self.is_safe(c))
+        patterns = [re.escape(token) for token in self._added if token in joined]
+        if unsafe_characters:
+            patterns.append("[" + "".join(map(re.escape, unsafe_characters)) + "]")
+        if not patterns:
             return []
-        match_starts = [match.start() for match in re.finditer("|".join(words), joined)]
+        match_starts = [match.start() for match in re.finditer("|".join(patterns), joined)]
+        # Of each text, with the line feed behind it, in `joined`.
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
         rows: list[int] = np.unique(np.searchsorted(ends, match_starts, side="right")).tolist()
         return rows
@@ -155,11 +158,10 @@ class Route:
         )
 
     def _agree(self, texts: Sequence[str]) -> bool:
-        reference = [
-            e.ids for e in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ]
+        """Returns whether both libraries encode these texts alike."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         ids, lengths = self.encode(texts)
-        return split_flat(ids, lengths) == reference
+        return split_flat(ids, lengths) == [encoding.ids for encoding in encodings]
 
 
 def split_flat(ids: Array, lengths: Ints) -> list[list[int]]:
@@ -178,13 +180,13 @@ def find_route(tokenizer: Tokenizer) -> Route | None:
     return _route(tokenizer.to_str())
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=4)  # loading takes long, and a command has few tokenizers
 def _route(serialised: str) -> Route | None:
+    """Returns the fast way for the tokenizer of a tokenizer.json, or None where there is none."""
     document = json.loads(serialised)
-    if _is_bert(document):
-        encode_flat = _load_fast(serialised)
-    else:
-        encode_flat = None
+    if not _is_bert(document):
+        return None
+    encode_flat = _load_fast(serialised)
     if encode_flat is None:
         return None
     added = [token["content"] for token in document["added_tokens"]]
@@ -195,23 +197,32 @@ def _route(serialised: str) -> Route | None:
 
 
 def _is_bert(document: dict[str, Any]) -> bool:
+    """Returns whether a tokenizer.json is BERT's pipeline, see rule 1 of this module.
+
+    Added tokens with a space in them are excluded, too: long texts are cut at spaces.
+    """
     types = {
         "model": "WordPiece",
         "normalizer": "BertNormalizer",
         "pre_tokenizer": "BertPreTokenizer",
     }
-    return (
-        all((document.get(part) or {}).get("type") == kind for part, kind in types.items())
-        and document["model"].get("continuing_subword_prefix") == "##"
-        and document["truncation"] is None
-        and document["padding"] is None
-        and not any(
-            token["normalized"] or " " in token["content"] for token in document["added_tokens"]
-        )
+    has_berts_parts = all(
+        (document.get(part) or {}).get("type") == kind for part, kind in types.items()
+    )
+    if not has_berts_parts or document["model"].get("continuing_subword_prefix") != "##":
+        return False
+    if document["truncation"] is not None or document["padding"] is not None:
+        return False
+    return not any(
+        token["normalized"] or " " in token["content"] for token in document["added_tokens"]
     )
 
 
 def _load_fast(serialised: str) -> Callable[..., Any] | None:
+    """Returns `encode_batch_flat` of `tokie` for a tokenizer.json.
+
+    It is None if no release that is known to be exact is installed, or if `tokie` can't read it.
+    """
     distribution = next(iter(distributions(name="tokie")), None)
     if distribution is None or distribution.version not in FAST_VERSIONS:
         return None

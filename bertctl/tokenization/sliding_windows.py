@@ -51,25 +51,30 @@ class SlidingWindows:
         """
         first = self.first.copy()
         last = self.last.copy()
-        before = np.flatnonzero(self.rows[1:] == self.rows[:-1])
-        begin = self.first[before + 1]
-        end = self.last[before]
-        longer = np.zeros_like(begin)
+        # Pairs of windows of one sequence, by the earlier one; they share the items from
+        # `overlap_begin` up to the one before `overlap_end`.
+        earlier = np.flatnonzero(self.rows[1:] == self.rows[:-1])
+        later = earlier + 1
+        overlap_begin = self.first[later]
+        overlap_end = self.last[earlier]
+        advantage = np.zeros_like(overlap_begin)  # of the earlier window, by its length
         if counts_length:
             lengths = self.last - self.first
-            longer = (lengths[before] - lengths[before + 1]) // 100
+            advantage = (lengths[earlier] - lengths[later]) // 100
         if tokens_before is None:
-            ends = _of_tokens(self.last)
+            n_before = _of_tokens(self.last)
         else:
-            ends = tokens_before
-        border = np.searchsorted(
-            ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right"
-        )
+            n_before = tokens_before
+        # The first item whose middle lies behind that of the overlap, so that it has more to its
+        # left in the later window. Both middles are doubled, to stay whole numbers.
+        doubled_middles = n_before[:-1] + n_before[1:]
+        overlap_middle = n_before[overlap_begin] + n_before[overlap_end] + advantage
+        border = np.searchsorted(doubled_middles, overlap_middle, side="right")
         # Otherwise the later window is too short to win.
-        gains = (longer == 0) | (self.last[before + 1] - end > longer)
-        border = np.where(gains, np.clip(border, begin, end), end)
-        last[before] = border
-        first[before + 1] = border
+        can_win = (advantage == 0) | (self.last[later] - overlap_end > advantage)
+        border = np.where(can_win, np.clip(border, overlap_begin, overlap_end), overlap_end)
+        last[earlier] = border
+        first[later] = border
         return first, last
 
 
@@ -82,7 +87,9 @@ def sliding_windows(
     tokens_before: Ints | None = None,
     reach_back: bool = False,
 ) -> SlidingWindows:
-    """Cuts sequences into windows; one that fits has one.
+    """Returns the windows of sequences; a sequence that fits into one has one.
+
+    Each round cuts the next window of all sequences that are not finished.
 
     Args:
         begin: (N,) first item of each sequence.
@@ -94,29 +101,36 @@ def sliding_windows(
         reach_back: whether the last window of several is filled up with what stands before it.
     """
     if tokens_before is None:
-        ends = _of_tokens(end)
+        n_before = _of_tokens(end)
     else:
-        ends = tokens_before
-    pieces: list[tuple[Ints, Ints, Ints]] = []
-    rows = np.arange(len(begin))
-    at = begin
+        n_before = tokens_before
+    rounds: list[tuple[Ints, Ints, Ints]] = []
+    rows = np.arange(len(begin))  # sequences that are not finished
+    first = begin  # item that the next window of each begins with
     while len(rows):
-        here = ends[at]
-        stop = ends[end[rows]]
-        is_last = stop - here <= room[rows]
-        full = np.searchsorted(ends, here + room[rows], side="right") - 1
-        following = np.searchsorted(ends, here + step[rows], side="left")
-        back = np.searchsorted(ends, stop - room[rows], side="left")
-        last = np.where(is_last, end[rows], full)
-        reaches = is_last & (at > begin[rows]) & reach_back
-        pieces.append((rows, np.where(reaches, np.maximum(back, begin[rows]), at), last))
-        at = np.maximum(at + 1, np.minimum(following, last))[~is_last]
+        window_start = n_before[first]
+        sequence_end = n_before[end[rows]]
+        is_last = sequence_end - window_start <= room[rows]
+        full_end = np.searchsorted(n_before, window_start + room[rows], side="right") - 1
+        last = np.where(is_last, end[rows], full_end)
+        # A last window that is filled up begins as far before the end as there is room.
+        filled_first = np.searchsorted(n_before, sequence_end - room[rows], side="left")
+        is_filled = is_last & (first > begin[rows]) & reach_back
+        window_first = np.where(is_filled, np.maximum(filled_first, begin[rows]), first)
+        rounds.append((rows, window_first, last))
+        # The next window begins a step later: at least one item, at most behind this one.
+        next_first = np.searchsorted(n_before, window_start + step[rows], side="left")
+        first = np.maximum(first + 1, np.minimum(next_first, last))[~is_last]
         rows = rows[~is_last]
-    if not pieces:
+    if not rounds:
         return SlidingWindows(begin, begin, end)
-    joined = [np.concatenate(part) for part in zip(*pieces, strict=True)]
-    order = np.argsort(joined[0], kind="stable")
-    return SlidingWindows(*(part[order] for part in joined))
+    all_rows, all_first, all_last = (np.concatenate(part) for part in zip(*rounds, strict=True))
+    order = np.argsort(all_rows, kind="stable")
+    return SlidingWindows(
+        rows=all_rows[order],
+        first=all_first[order],
+        last=all_last[order],
+    )
 
 
 def _of_tokens(end: Ints) -> Ints:

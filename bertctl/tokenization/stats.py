@@ -43,6 +43,7 @@ class StatsCollector:
         fixed_length: int = 128,
     ) -> None:
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
+        # Special tokens of a text, and of a pair.
         self._special = [
             Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special
             for pair in (False, True)
@@ -64,9 +65,7 @@ class StatsCollector:
         self._lengths.append(lengths.astype(np.int32))
 
     def result(self, *, words: int = 20) -> dict[str, Any]:
-        """Returns the numbers of all chunks as plain values.
-
-        They have this many unknown and this many split words.
+        """Returns the numbers of all chunks as plain values, with `words` unknown and split words.
 
         `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at
         most 20 equal steps; `losses` are what truncation to each of `LIMITS` would lose (head, tail
@@ -140,9 +139,18 @@ def _tokens_kept(histogram: Ints) -> Ints:
 
 
 def _padded(lengths: Ints, size: int) -> int:
-    """Returns the tokens of all batches, in this order, when each is padded to its longest text."""
-    begins = np.arange(0, len(lengths), size)
-    return int((np.maximum.reduceat(lengths, begins) * np.diff(begins, append=len(lengths))).sum())
+    """Returns the tokens of all batches when each is padded to its longest text.
+
+    Lengths `[3, 5, 2]` in batches of 2 are 2 x 5 + 1 x 2 tokens.
+
+    Args:
+        lengths: (N,) tokens of each text, in the order of the batches.
+        size: Texts of a batch.
+    """
+    starts = np.arange(0, len(lengths), size)
+    longest = np.maximum.reduceat(lengths, starts)
+    batch_sizes = np.diff(starts, append=len(lengths))
+    return int((longest * batch_sizes).sum())
 
 
 def collect(
@@ -160,9 +168,14 @@ def collect(
 
 
 def quantile(histogram: Ints, share: float) -> int:
-    """Returns the smallest length that at least this share of the texts does not exceed."""
-    running = np.cumsum(histogram)
-    return int(np.searchsorted(running, np.ceil(share * running[-1])))
+    """Returns the smallest length that at least this share of the texts does not exceed.
+
+    Args:
+        histogram: (L + 1,) how many texts have each length.
+        share: From 0 to 1.
+    """
+    texts_up_to = np.cumsum(histogram)
+    return int(np.searchsorted(texts_up_to, np.ceil(share * texts_up_to[-1])))
 
 
 def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
@@ -171,18 +184,22 @@ def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
     The last step holds all that lies beyond the 99.5th percentile, so that one long text does not
     flatten the rest.
     """
-    used = np.flatnonzero(histogram)
-    if not len(used):
+    lengths = np.flatnonzero(histogram)
+    if not len(lengths):
         return []
-    first = int(used[0])
-    last = int(used[-1])
+    shortest = int(lengths[0])
+    longest = int(lengths[-1])
     most = quantile(histogram, 0.995)
-    width = max(1, -(-(most - first + 1) // steps))
-    parts = [(a, min(a + width - 1, last)) for a in range(first, most + 1, width)]
-    if parts[-1][1] < last:
-        parts.append((parts[-1][1] + 1, last))
-    return [(a, b, int(histogram[a : b + 1].sum())) for a, b in parts]
+    width = max(1, -(-(most - shortest + 1) // steps))  # rounded up
+    bounds = [
+        (first, min(first + width - 1, longest)) for first in range(shortest, most + 1, width)
+    ]
+    last_end = bounds[-1][1]
+    if last_end < longest:
+        bounds.append((last_end + 1, longest))
+    return [(first, last, int(histogram[first : last + 1].sum())) for first, last in bounds]
 
 
 def _waste(tokens: int, padded: int) -> float:
+    """Returns the share of padding among `padded` tokens, of which `tokens` are none."""
     return 1 - tokens / padded if padded else 0.0

@@ -13,7 +13,8 @@ from bertctl.documents import is_whole
 from bertctl.errors import DataError, InterruptedRunError, UnavailableError
 from bertctl.session import carried
 
-_AHEAD = 2  # chunks that may wait for the writer
+_AHEAD = 2
+"""Chunks that may wait for the writer, to bound the memory."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ class ChunkEncoder(Protocol):
 def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any], None]) -> Totals:
     """Encodes all chunks in the calling thread while another thread writes those before, in order.
 
+    Args:
+        chunks: Of texts.
+        encoder: Encodes and counts them.
+        write: Writes what the encoder makes of a chunk.
+
     Raises:
         InterruptedRunError: Ctrl-C; whole chunks were written.
     """
@@ -80,7 +86,7 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
             for chunk in chunks:
                 waiting.append(writer.submit(carried(write), _encode(encoder, chunk)))
                 while len(waiting) > _AHEAD or (waiting and waiting[0].done()):
-                    waiting.popleft().result()
+                    waiting.popleft().result()  # raises what the writer raised
             while waiting:
                 waiting.popleft().result()
         except BaseException as error:
@@ -95,18 +101,22 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
 
 
 def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
-    before = encoder.totals.texts
+    """Returns an encoded chunk.
+
+    Raises:
+        DataError: A text has half of a surrogate pair, which is why the library fails.
+        UnavailableError: The library fails for another reason.
+    """
+    n_before = encoder.totals.texts
     try:
         return encoder.encode(chunk)
     except UnavailableError as error:
         for number, text in enumerate(chunk.texts):
-            if chunk.pairs is None:
-                both = text
-            else:
-                both = text + chunk.pairs[number]
-            if not is_whole(both):
+            if chunk.pairs is not None:
+                text += chunk.pairs[number]
+            if not is_whole(text):
                 message = (
-                    f"text {before + number + 1} holds half of a surrogate pair, which is not a "
+                    f"text {n_before + number + 1} holds half of a surrogate pair, which is not a "
                     "character"
                 )
                 raise DataError(

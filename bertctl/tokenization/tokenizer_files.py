@@ -89,7 +89,7 @@ def open_tokenizer(
         tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))
     else:
         tokenizer = _read_json(file)
-    _add_told(tokenizer, file.parent)
+    _add_listed_tokens(tokenizer, file.parent)
     document = json.loads(tokenizer.to_str())
     is_bert = (
         _type(document, "model") == "WordPiece"
@@ -111,89 +111,99 @@ def open_tokenizer(
 
 
 def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
-    """Returns the tokenizer of tokenizer.json, and the ids of its special tokens.
+    """Returns the tokenizer of a folder's tokenizer.json, and the ids of its special tokens.
 
-    The ids are by role, such as `pad_token`.
+    The ids are by role: `{"pad_token": 0, "cls_token": 101, ...}`.
 
-    None where a folder has no such file, or where those beside it name tokens that it has not:
-    transformers adds them.
+    It is None if the folder has no such file, or if the files beside it name tokens that are not in
+    it or contradict it. Then transformers must load it, which adds such tokens.
 
     Raises:
-        UnavailableError: a file that can't be read.
+        UnavailableError: A file can't be read.
     """
     if not (folder / "tokenizer.json").exists():
         return None
     tokenizer = load_tokenizer(read_text(folder / "tokenizer.json"))
     decoder = tokenizer.get_added_tokens_decoder()
     added = {token.content: number for number, token in decoder.items()}
-    roles: dict[str, str] = {}
+    token_of_role: dict[str, str] = {}
     # transformers reads it if the other files have no added tokens.
-    older = folder / "added_tokens.json"
-    if older.exists() and not read_json(older).items() <= added.items():
+    added_tokens_file = folder / "added_tokens.json"
+    if added_tokens_file.exists() and not read_json(added_tokens_file).items() <= added.items():
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
         tokenizer_config = read_json_if_there(file)
-        numbered = {
+        listed_ids = {
             int(number): _added(token)
             for number, token in (tokenizer_config.get("added_tokens_decoder") or {}).items()
         }
-        more: set[str] = set()
-        for name in ("additional_special_tokens", "extra_special_tokens"):
-            tokens = tokenizer_config.get(name) or ()
-            if isinstance(tokens, dict):
-                tokens = tokens.values()
-            more.update(map(_content, tokens))
+        listed_tokens = _additional_tokens(tokenizer_config)
         config_tokens = {
             role: _content(tokenizer_config[role])
             for role in _ROLES
             if tokenizer_config.get(role) is not None
         }
-        agrees = all(roles.get(role, text) == text for role, text in config_tokens.items())
-        if (
-            not agrees
-            or not {*config_tokens.values(), *more} <= added.keys()
-            or numbered not in ({}, decoder)
-        ):
+        listed_tokens.update(config_tokens.values())
+        agrees = all(token_of_role.get(role, text) == text for role, text in config_tokens.items())
+        has_all_tokens = listed_tokens <= added.keys() and listed_ids in ({}, decoder)
+        if not agrees or not has_all_tokens:
             return None
-        roles |= config_tokens
-    return tokenizer, {role: added[text] for role, text in roles.items()}
+        token_of_role |= config_tokens
+    return tokenizer, {role: added[text] for role, text in token_of_role.items()}
 
 
-def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
+def _additional_tokens(tokenizer_config: Mapping[str, Any]) -> set[str]:
+    """Returns the special tokens without a role that a tokenizer_config.json lists."""
+    additional: set[str] = set()
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = tokenizer_config.get(name) or ()
+        if isinstance(tokens, dict):  # role -> token, in later releases of transformers
+            tokens = tokens.values()
+        additional.update(map(_content, tokens))
+    return additional
+
+
+def _add_listed_tokens(tokenizer: Tokenizer, folder: Path) -> None:
     """Adds the tokens that files beside a vocabulary list, in the order of their ids.
 
-    transformers adds them in that order, too.
+    transformers adds them in that order, too. Tokens that the vocabulary has are left out.
+
+    Args:
+        tokenizer: Gets the tokens.
+        folder: With the files.
+
+    Raises:
+        DataError: A file is not what it should be.
     """
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
         config = _read_config(folder / "tokenizer_config.json")
-        roles = _read_config(folder / "special_tokens_map.json")
-        older = _read_config(folder / "added_tokens.json")
+        special_tokens_map = _read_config(folder / "special_tokens_map.json")
+        id_of_added = _read_config(folder / "added_tokens.json")
         decoder = config.get("added_tokens_decoder") or {}
         added_tokens = {int(number): _added(token) for number, token in decoder.items()}
-        lists = (part.get("additional_special_tokens") or () for part in (config, roles))
+        lists = (
+            part.get("additional_special_tokens") or () for part in (config, special_tokens_map)
+        )
         special = set(map(_content, chain.from_iterable(lists)))
-        if not added_tokens:
-            for text, number in older.items():
+        if not added_tokens:  # earlier releases of transformers wrote added_tokens.json instead
+            for text, number in id_of_added.items():
                 added_tokens[int(number)] = AddedToken(
                     text, normalized=text not in special, special=text in special
                 )
         known = tokenizer.get_vocab()
-        tokenizer.add_tokens(
-            [
-                added_tokens[number]
-                for number in sorted(added_tokens)
-                if added_tokens[number].content not in known
-            ]
-        )
+        in_order = [added_tokens[number] for number in sorted(added_tokens)]
+        tokenizer.add_tokens([token for token in in_order if token.content not in known])
 
 
 def _added(token: Any) -> AddedToken:
-    """Returns a token that is written with its properties."""
-    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
-    return AddedToken(
-        _content(token), **{flag: bool(token[flag]) for flag in flags if flag in token}
-    )
+    """Returns a token of `added_tokens_decoder`, which is written with its properties.
+
+    `{"content": "<ent>", "lstrip": false, ...}` -> `AddedToken("<ent>", lstrip=False, ...)`.
+    """
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    flags = {name: bool(token[name]) for name in names if name in token}
+    return AddedToken(_content(token), **flags)
 
 
 def _content(token: Any) -> str:
@@ -204,10 +214,12 @@ def _content(token: Any) -> str:
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     """Returns BERT's pipeline around a vocabulary with one token per line.
 
-    It is that of google-research/bert `tokenization.py`.
+    It is that of google-research/bert `tokenization.py`. Options of the normalizer
+    (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json` beside it.
 
-    Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a
-    `tokenizer_config.json` beside it.
+    Args:
+        file: The vocabulary.
+        lowercase: Whether texts are lower-cased.
 
     Raises:
         DataError: not UTF-8, a token twice, or no [UNK].
@@ -219,7 +231,12 @@ def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
 
 
 def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Tokenizer:
-    """Returns BERT's pipeline with the options that a tokenizer_config.json says."""
+    """Returns BERT's pipeline: BertNormalizer, BertPreTokenizer, WordPiece, [CLS] and [SEP].
+
+    Args:
+        vocabulary: Token -> id. Empty for a tokenizer that is to be trained.
+        config: A tokenizer_config.json, with options of the normalizer.
+    """
     tokenizer = Tokenizer(
         models.WordPiece(vocabulary, unk_token=_UNKNOWN, max_input_chars_per_word=100)
     )
@@ -247,26 +264,31 @@ def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Toke
 def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
     """Returns whether a tokenizer is BERT's own pipeline.
 
-    `BertTokenizer` of transformers makes it of its vocabulary.
+    If it is, its vocab.txt is enough: `BertTokenizer` of transformers makes the rest.
 
     Args:
-        tokenizer: as a tokenizer.json has it.
-        config: the tokenizer_config.json beside it.
+        tokenizer: As a tokenizer.json has it.
+        config: The tokenizer_config.json beside it.
     """
     ids: dict[str, int] = {}
     for token in SPECIAL_TOKENS:
         number = tokenizer.token_to_id(token)
         if number is not None:
             ids[token] = number
-    parts = [json.loads(either.to_str()) for either in (tokenizer, bert_pipeline(ids, config))]
-    for part in parts:
-        del part["model"]["vocab"]
+    document = json.loads(tokenizer.to_str())
+    bert_document = json.loads(bert_pipeline(ids, config).to_str())
+    del document["model"]["vocab"]
+    del bert_document["model"]["vocab"]
     names = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    return all(parts[0][name] == parts[1][name] for name in names)
+    return all(document[name] == bert_document[name] for name in names)
 
 
 def _read_tokens(file: Path) -> dict[str, int]:
-    """Returns the tokens of a vocab.txt with their ids, which are the numbers of their lines."""
+    """Returns the tokens of a vocab.txt with their ids: the numbers of their lines, from 0.
+
+    Raises:
+        DataError: Not UTF-8, a token twice, or no [UNK].
+    """
     vocabulary: dict[str, int] = {}
     for number, line in enumerate(read_text(file, kind=DataError).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
@@ -287,6 +309,7 @@ def _read_tokens(file: Path) -> dict[str, int]:
 
 
 def _no_unknown(file: Path, token: str) -> DataError:
+    """Returns the error for a WordPiece vocabulary without its unknown token."""
     message = (
         f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no "
         "tokens for"
@@ -298,6 +321,11 @@ def _no_unknown(file: Path, token: str) -> DataError:
 
 
 def _read_json(file: Path) -> Tokenizer:
+    """Returns the tokenizer of a tokenizer.json, with truncation and padding off.
+
+    Raises:
+        DataError: It is no tokenizer, has ids far beyond its tokens, or no unknown token.
+    """
     text = read_text(file, kind=DataError)
     with loading(
         f"{file} as a tokenizer",
@@ -305,18 +333,28 @@ def _read_json(file: Path) -> Tokenizer:
     ):
         tokenizer = load_tokenizer(text)
     refuse_far_ids(tokenizer.get_vocab().values(), file)
-    if (
-        isinstance(tokenizer.model, models.WordPiece)
-        and tokenizer.token_to_id(tokenizer.model.unk_token) is None
-    ):
-        raise _no_unknown(file, tokenizer.model.unk_token)
+    if isinstance(tokenizer.model, models.WordPiece):
+        unknown_token = tokenizer.model.unk_token
+        if tokenizer.token_to_id(unknown_token) is None:
+            raise _no_unknown(file, unknown_token)
     return tokenizer
 
 
 def _locate(name: str) -> Path:
+    """Returns the file or the folder of a tokenizer, downloaded if need be.
+
+    Args:
+        name: Catalog name, file, folder, run folder or hub id.
+
+    Raises:
+        UsageError: No such model.
+        UnavailableError: The file does not exist, or the hub is out of reach.
+    """
     path = expanded_path(name)
     if name not in MODELS:
-        if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
+        is_file_name = path.suffix in (".json", ".txt")
+        # A bare name may still be that of a model.
+        if is_file_name and (path.exists() or path.parent != Path()):
             if not path.is_file():
                 message = f"{path} does not exist"
                 raise UnavailableError(
@@ -331,12 +369,12 @@ def _locate(name: str) -> Path:
 
 
 def _default_model(listener: Listener) -> str:
-    cached = (
-        cache_folder() / f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}" / "snapshots"
-    )
-    is_cached = any(any(cached.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
+    """Returns the default model, or an installed one with its vocabulary if that isn't cached."""
+    repo_folder = f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}"
+    snapshots = cache_folder() / repo_folder / "snapshots"
+    is_cached = any(any(snapshots.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))
     if not is_cached and find_spec(MODELS[_STAND_IN].package) is not None:
-        with suppress(BertctlError):
+        with suppress(BertctlError):  # a package without its files is no stand-in
             locate_model(_STAND_IN, weights=False)
             listener.say(
                 f"{DEFAULT_MODEL} is not cached; using {_STAND_IN}, which has the same vocabulary"
@@ -345,12 +383,17 @@ def _default_model(listener: Listener) -> str:
     return DEFAULT_MODEL
 
 
-def _tokenizer_file(place: Path) -> Path:
-    for file in (place, place / "tokenizer.json", place / "vocab.txt"):
+def _tokenizer_file(path: Path) -> Path:
+    """Returns a file itself, or the tokenizer.json or vocab.txt of a folder.
+
+    Raises:
+        UnavailableError: The folder has neither.
+    """
+    for file in (path, path / "tokenizer.json", path / "vocab.txt"):
         if file.is_file():
             return file
-    content = ", ".join(sorted(p.name for p in place.iterdir())[:10])
-    message = f"{place} holds neither tokenizer.json nor vocab.txt (found: {content or 'nothing'})"
+    content = ", ".join(sorted(member.name for member in path.iterdir())[:10])
+    message = f"{path} holds neither tokenizer.json nor vocab.txt (found: {content or 'nothing'})"
     remedy = (
         "Convert it once with transformers: "
         "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)."
@@ -359,6 +402,11 @@ def _tokenizer_file(place: Path) -> Path:
 
 
 def _lowercase_of(file: Path, requested: bool | None) -> bool:
+    """Returns whether texts are lower-cased for a vocab.txt, by its config or as requested.
+
+    Raises:
+        UsageError: Neither says it, or they contradict each other.
+    """
     stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
     if requested is not None and isinstance(stored, bool) and requested != stored:
         message = (
@@ -370,8 +418,9 @@ def _lowercase_of(file: Path, requested: bool | None) -> bool:
             remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a vocabulary "
             "without that file.",
         )
-    if isinstance(known := stored if requested is None else requested, bool):
-        return known
+    lowercase = stored if requested is None else requested
+    if isinstance(lowercase, bool):
+        return lowercase
     message = (
         f"{file} does not tell if its text is lower-cased, and no "
         "tokenizer_config.json is beside it"
@@ -384,14 +433,23 @@ def _lowercase_of(file: Path, requested: bool | None) -> bool:
 
 
 def _read_config(file: Path) -> dict[str, Any]:
+    """Returns a JSON file beside a tokenizer; nothing if it does not exist."""
     return read_json_if_there(file, kind=DataError, remedy="Repair it, or move it away.")
 
 
 def _type(document: dict[str, Any], part: str) -> str:
+    """Returns the type of a part of a tokenizer.json, such as `WordPiece` of its `model`."""
     return str((document.get(part) or {}).get("type", ""))
 
 
 def _kind(tokenizer: Tokenizer, document: dict[str, Any], lowercase: bool | None) -> str:
+    """Returns a tokenizer in words: `WordPiece, 30,522 tokens, lower-cased`.
+
+    Args:
+        tokenizer: The tokenizer.
+        document: Its tokenizer.json.
+        lowercase: What its normalizer says; None if it says nothing.
+    """
     kind = _type(document, "model") or "unknown model"
     if "ByteLevel" in json.dumps([document.get("pre_tokenizer"), document.get("decoder")]):
         kind = f"byte-level {kind}"

@@ -1,6 +1,5 @@
 """Learns a new WordPiece vocabulary from texts."""
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -26,13 +25,11 @@ def train(
     min_frequency: int = 2,
     alphabet: int = 1000,
 ) -> Tokenizer:
-    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline.
+    """Returns a tokenizer with a WordPiece vocabulary learned from texts, in BERT's pipeline.
 
-    The library `tokenizers` learns it.
-
-    The texts are read twice. The library numbers `##` characters as its hash map happens to order
-    them, and breaks ties by number; so the characters are counted first and given to it in a fixed
-    order, and the same texts give the same vocabulary.
+    The library `tokenizers` learns it. The texts are read twice: the library numbers `##`
+    characters as its hash map happens to order them, and breaks ties by number; so the characters
+    are counted first and given to it in a fixed order, and the same texts give the same vocabulary.
 
     Args:
         read: returns the texts each time it is called; pairs count too.
@@ -49,22 +46,23 @@ def train(
     characters = _characters(tokenizer, read(), alphabet)
     if not characters:
         raise DataError("no word to learn a vocabulary from", remedy="Give files with text.")
-    inner = [
+    # Punctuation stands alone and needs no token within a word.
+    within_words = [
         f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1
     ]
-    first = [*SPECIAL_TOKENS, *characters, *inner]
-    if size <= len(first):
+    fixed_tokens = [*SPECIAL_TOKENS, *characters, *within_words]
+    if size <= len(fixed_tokens):
         raise UsageError(
             f"`size={size}` leaves no room beside {len(SPECIAL_TOKENS)} special tokens and "
             f"{len(characters)} characters",
-            remedy=f"Take more than {len(first)}; BERT has 30,522.",
+            remedy=f"Take more than {len(fixed_tokens)}; BERT has 30,522.",
         )
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
         initial_alphabet=characters,
         limit_alphabet=len(characters),
-        special_tokens=[AddedToken(token) for token in first],
+        special_tokens=[AddedToken(token) for token in fixed_tokens],
         show_progress=False,
     )
     sides = chain.from_iterable(chunk.sides for chunk in read())
@@ -73,16 +71,23 @@ def train(
 
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
-    """Returns the most frequent characters after normalising, in the order of their code points."""
+    """Returns the most frequent characters after normalising, in the order of their code points.
+
+    Args:
+        tokenizer: Its normalizer is applied.
+        chunks: The texts.
+        most: How many characters at most.
+    """
     sides = chain.from_iterable(chunk.sides for chunk in chunks)
     texts = chain.from_iterable(sides)
-    raw = Counter(itertools.chain.from_iterable(texts))
+    counts_in_texts = Counter(chain.from_iterable(texts))
     counts: Counter[str] = Counter()
-    for character, count in raw.items():
-        for normal in tokenizer.normalizer.normalize_str(character):
-            if not normal.isspace():
-                counts[normal] += count
-    return sorted(sorted(counts, key=lambda c: (-counts[c], c))[:most])
+    for character, count in counts_in_texts.items():
+        for normalized in tokenizer.normalizer.normalize_str(character):
+            if not normalized.isspace():
+                counts[normalized] += count
+    by_frequency = sorted(counts, key=lambda c: (-counts[c], c))
+    return sorted(by_frequency[:most])
 
 
 def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:

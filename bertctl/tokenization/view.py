@@ -91,10 +91,11 @@ class TokenView:
         """Returns the line of counts."""
         encoding = self._encoding
         special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
+        # Words are numbered in each text of a pair from 0.
         words = {
-            pair
-            for pair in zip(encoding.sequence_ids, self._words, strict=True)
-            if pair[1] is not None
+            (side, word)
+            for side, word in zip(encoding.sequence_ids, self._words, strict=True)
+            if word is not None
         }
         unknown = [
             self._sides[side or 0][start:end]
@@ -106,30 +107,35 @@ class TokenView:
         parts = [f"{len(encoding)} tokens", f"{special} special", f"{len(words)} words"]
         if words:
             parts.append(f"{(len(encoding) - special) / len(words):.2f} tokens per word")
-        parts.append(f"{len(unknown)} unknown" + (f" ({', '.join(unknown)})" if unknown else ""))
+        if unknown:
+            parts.append(f"{len(unknown)} unknown ({', '.join(unknown)})")
+        else:
+            parts.append("0 unknown")
         if self._full_length > len(encoding):
             parts.append(f"{self._full_length - len(encoding)} tokens cut off")
         return ", ".join(parts)
 
     def _folds(self, width: int) -> Iterator[tuple[int, int]]:
         """Yields the first token of each line of this width, and the one after its last."""
-        first = used = 0
+        first = 0
+        used_width = 0
         for i in range(len(self._encoding)):
-            if i > first and used + self._widths[i] > width:
+            if i > first and used_width + self._widths[i] > width:
                 yield first, i
                 first = i
-                used = 0
-            used += self._widths[i] + self._gap(i)
+                used_width = 0
+            used_width += self._widths[i] + self._gap(i)
         yield first, len(self._encoding)
 
     def _gap(self, i: int) -> int:
         """Returns the spaces behind a token: the border of a word is wider."""
-        words = self._words
-        if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)]:
-            return 1
-        return 2
+        word = self._words[i]
+        next_word = self._words[min(i + 1, len(self._words) - 1)]
+        is_within_word = word is not None and word == next_word
+        return 1 if is_within_word else 2
 
     def _style(self, i: int) -> str:
+        """Returns the colour of a token: by its word, or that of special or unknown tokens."""
         if self._ids[i] == self._unknown:
             return _UNKNOWN_STYLE
         word = self._words[i]

@@ -77,6 +77,7 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _kind(token: str, prefix: str) -> str:
+    """Returns which of `KINDS` a token is; `prefix` marks those that continue a word (`##`)."""
     if fnmatch.fnmatchcase(token, "[[]unused*]"):
         return "unused"
     if prefix and token.startswith(prefix) and token != prefix:
@@ -87,19 +88,20 @@ def _kind(token: str, prefix: str) -> str:
 
 
 def script(character: str) -> str:
-    """Returns the script of a letter, by the first word of its Unicode name.
+    """Returns the script of a letter, or the kind of another character.
 
-    The name is that of the normalised letter. Of others it returns their kind.
+    `a` -> Latin, `1` -> numbers, `?` -> punctuation. The script is the first word of the letter's
+    Unicode name, once it is normalised.
     """
-    plain = unicodedata.normalize("NFKC", character)[:1]
-    category = unicodedata.category(plain)
+    normalised = unicodedata.normalize("NFKC", character)[:1]
+    category = unicodedata.category(normalised)
     if category[0] == "L" and category != "Lm":
-        first = unicodedata.name(plain, "UNNAMED").split(" ")[0].split("-")[0]
-        if first == "CJK":
-            return first
-        return first.capitalize()
-    others = {"L": "modifiers", "N": "numbers", "P": "punctuation", "S": "symbols", "M": "marks"}
-    return others.get(category[0], "others")
+        first_word = unicodedata.name(normalised, "UNNAMED").split(" ")[0].split("-")[0]
+        if first_word == "CJK":
+            return first_word
+        return first_word.capitalize()
+    kinds = {"L": "modifiers", "N": "numbers", "P": "punctuation", "S": "symbols", "M": "marks"}
+    return kinds.get(category[0], "others")
 
 
 def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
@@ -128,52 +130,50 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
 
 
 def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
-    """Compares two vocabularies.
+    """Returns how two vocabularies differ, as plain values.
 
-    It counts the tokens in both, those under other ids, and those that only one has.
-
-    They are identical if both have the same tokens under the same ids.
+    `only_first` and `only_second` are the tokens that one of them has, in the order of their ids;
+    `common` is the number of tokens that both have, `moved` those of them with different ids.
+    `identical` are vocabularies with the same tokens under the same ids.
     """
-    a = first.get_vocab()
-    b = second.get_vocab()
-    a_tokens = sorted(a, key=a.__getitem__)
-    b_tokens = sorted(b, key=b.__getitem__)
-    common = [token for token in a_tokens if token in b]
+    first_ids = first.get_vocab()
+    second_ids = second.get_vocab()
+    first_tokens = sorted(first_ids, key=first_ids.__getitem__)
+    second_tokens = sorted(second_ids, key=second_ids.__getitem__)
+    common = [token for token in first_tokens if token in second_ids]
     return {
-        "only_first": [token for token in a_tokens if token not in b],
-        "only_second": [token for token in b_tokens if token not in a],
+        "only_first": [token for token in first_tokens if token not in second_ids],
+        "only_second": [token for token in second_tokens if token not in first_ids],
         "common": len(common),
         "moved": [
-            {"piece": token, "first": a[token], "second": b[token]}
+            {"piece": token, "first": first_ids[token], "second": second_ids[token]}
             for token in common
-            if a[token] != b[token]
+            if first_ids[token] != second_ids[token]
         ],
-        "identical": a == b,
+        "identical": first_ids == second_ids,
     }
 
 
 def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, Ints]:
-    """Returns the counted words of a corpus, its texts, and the counts of its ids.
+    """Returns the counted words of a corpus, its number of texts, and (V,) the counts of its ids.
 
-    The latter say how often each id stands in it, special tokens apart.
+    Special tokens are not counted.
     """
     encoder = TextEncoder(tokenizer, special_tokens=False)
     counter = WordCounter(tokenizer)
-    texts = 0
+    n_texts = 0
     counts = np.zeros(len(tokens_by_id(tokenizer)), dtype=np.int64)
     for chunk in chunks:
-        texts += len(chunk.texts)
+        n_texts += len(chunk.texts)
         for side in chunk.sides:
             encoded = encoder.encode(side)
             counts += np.bincount(encoded.ids, minlength=len(counts))
             counter.add(side, encoded)
-    return counter, texts, counts
+    return counter, n_texts, counts
 
 
 def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20) -> dict[str, Any]:
-    """Counts the words of a corpus that are not a single token.
-
-    It also returns what new tokens for them would save.
+    """Returns the words of a corpus that are not a single token, and what new tokens would save.
 
     Args:
         tokenizer: of BERT's kind.
@@ -190,9 +190,9 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
     costs = [word.cost for word in split]
     unused = stats(tokenizer)["unused"]["count"]
-    steps = sorted(
-        {n for n in (100, unused, 1000, 5000, 10000) if 0 < n < len(costs)} | {len(costs)}
-    )
+    # Numbers of new tokens: some round ones, as many as the vocabulary has free, and all words.
+    candidates = (100, unused, 1000, 5000, 10000)
+    steps = sorted({n for n in candidates if 0 < n < len(costs)} | {len(costs)})
     return {
         "texts": texts,
         "tokens": tokens,
@@ -208,7 +208,7 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
 
 
 def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
-    """Returns the ids of a word's tokens as within a text.
+    """Returns the ids of a word's tokens as within a text: `love` -> `[2293]`.
 
     A token that is written as it is (`##ing`) gives its id.
 
@@ -220,10 +220,11 @@ def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
     else:
         in_text = word.strip()
     ids: list[int] = tokenizer.encode(in_text, add_special_tokens=False).ids
-    itself = tokenizer.token_to_id(word.strip())
-    if len(ids) != 1 and itself is not None:
-        ids = [itself]
-    if not ids or (unknown_id(tokenizer) in ids and itself is None):
+    token_id = tokenizer.token_to_id(word.strip())
+    if len(ids) != 1 and token_id is not None:
+        ids = [token_id]
+    is_unknown = unknown_id(tokenizer) in ids and token_id is None  # `[UNK]` itself is known
+    if not ids or is_unknown:
         message = f"the vocabulary does not know '{word}'"
         raise UsageError(message, remedy="Give a word or a token of it (`bertctl vocab search`).")
     return ids

@@ -28,7 +28,8 @@ from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.vocab import count_words, require_bert
 from bertctl.tokenization.word_counts import CountedWord
 
-_SEEN = 2  # times; a word that is seen once is as likely a slip as a word
+_SEEN = 2
+"""Times that a word must occur to be added: what occurs once may be a slip."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class ChangedVocabulary:
     Attributes:
         tokenizer: the new one.
         kept: (K,) the old ids of the tokens that it has kept, in the order of the new ones.
-        words: those that follow, in the order of their ids.
-        pieces: for each word the old ids of the tokens that it broke into.
-        counts: (V,) how often each old token stands in the corpus.
-        goes_on: (V,) whether it goes on within a word.
-        tokens: of the corpus afterwards.
+        words: words that have become tokens. Their ids follow those of the kept tokens.
+        pieces: for each word the old ids of the tokens that it was split into.
+        counts: (V,) how often each old token occurs in the corpus.
+        goes_on: (V,) whether each old token continues a word.
+        tokens: tokens of the corpus with the new vocabulary.
     """
 
     tokenizer: Tokenizer
@@ -55,13 +56,11 @@ class ChangedVocabulary:
 
 
 def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> ChangedVocabulary:
-    """Returns the tokenizer with the words of a corpus that save most tokens.
+    """Returns the tokenizer with those words of a corpus as tokens that save most tokens.
 
-    Each is a token of WordPiece itself.
-
-    WordPiece takes the longest token that a word begins with, so words that begin with a new one
-    are shorter too; a text without either keeps its ids. New words have letters, and were seen at
-    least twice.
+    They are tokens of WordPiece itself, not added tokens. WordPiece takes the longest token that a
+    word begins with, so words that begin with a new one are shorter too; a text without either
+    keeps its ids. New words have letters, and were seen at least twice.
 
     Args:
         opened: of BERT's kind.
@@ -91,21 +90,16 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     names = tokens_by_id(opened.tokenizer)
     old = opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
-    # With added tokens: of those outside, the library makes the ids anew, and they would be those
-    # of the last words.
-    document["model"]["vocab"] = old | {
-        split_word.word: len(names) + i for i, split_word in enumerate(chosen)
-    }
+    # `old` has the added tokens, too. Outside of the model's vocabulary, the library would number
+    # them anew, and they would get the ids of the last words.
+    new_ids = {split_word.word: len(names) + i for i, split_word in enumerate(chosen)}
+    document["model"]["vocab"] = old | new_ids
     new = load_tokenizer(json.dumps(document))
     prefix = continuation_prefix(opened.tokenizer)
-    encoded = (
-        TextEncoder(new, special_tokens=False)
-        .encode([split_word.word for split_word in split])
-        .lengths.tolist()
-    )
-    saved = sum(
-        split_word.count * (len(split_word.tokens) - now)
-        for split_word, now in zip(split, encoded, strict=True)
+    encoded = TextEncoder(new, special_tokens=False).encode([word.word for word in split])
+    n_saved = sum(
+        split_word.count * (len(split_word.tokens) - n_tokens)
+        for split_word, n_tokens in zip(split, encoded.lengths.tolist(), strict=True)
     )
     pieces = [[old[token] for token in split_word.tokens] for split_word in chosen]
     goes_on = np.array([token.startswith(prefix) for token in names])
@@ -116,20 +110,18 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
         pieces=pieces,
         counts=counts,
         goes_on=goes_on,
-        tokens=int(counts.sum()) - saved,
+        tokens=int(counts.sum()) - n_saved,
     )
 
 
 def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
     """Returns the tokenizer with only those tokens that a corpus uses.
 
-    Special tokens and single characters stay.
-
-    The mark of a space counts as a character, and so do the bytes of characters that are no tokens
-    (Gemma, mmBERT). The corpus has the same tokens as before. WordPiece takes the longest token
-    that fits, Unigram the best path, and what was taken is still there, with less to compete; the
-    score of unknown characters, which hangs on the least likely token, is kept by keeping that. Of
-    BPE all merges stay that lead to a kept token.
+    Special tokens and single characters stay. The mark of a space counts as a character, and so do
+    the bytes of characters that are no tokens (Gemma, mmBERT). The corpus has the same tokens as
+    before. WordPiece takes the longest token that fits, Unigram the best path, and what was taken
+    is still there, with less to compete; the score of unknown characters, which hangs on the least
+    likely token, is kept by keeping that. Of BPE all merges stay that lead to a kept token.
 
     Args:
         opened: WordPiece, Unigram or BPE.
@@ -154,29 +146,33 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         raise DataError("no texts to count", remedy="Give files with lines or rows.")
 
     kept_ids = _kept_ids(opened.tokenizer, model, tokens, used)
-    names = _parts({tokens[i] for i in kept_ids}, model.get("merges", ()))
-    order = [i for i, token in enumerate(tokens) if token and token in names]
-    new = {old: i for i, old in enumerate(order)}
+    kept_tokens = _with_parts({tokens[i] for i in kept_ids}, model.get("merges", ()))
+    old_ids = [i for i, token in enumerate(tokens) if token and token in kept_tokens]
+    new_ids = {old: new for new, old in enumerate(old_ids)}
 
     if model["type"] == "Unigram":
-        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new]
-        model["unk_id"] = new.get(model["unk_id"])
+        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new_ids]
+        model["unk_id"] = new_ids.get(model["unk_id"])
     else:
-        model["vocab"] = {token: new[i] for token, i in model["vocab"].items() if i in new}
+        model["vocab"] = {token: new_ids[i] for token, i in model["vocab"].items() if i in new_ids}
     if model["type"] == "BPE":
-        model["merges"] = [[a, b] for a, b in model["merges"] if {a, b, a + b} <= names]
+        model["merges"] = [
+            [first, second]
+            for first, second in model["merges"]
+            if {first, second, first + second} <= kept_tokens
+        ]
     for token in document["added_tokens"]:
-        token["id"] = new[token["id"]]
-    document["post_processor"] = _renumbered(document["post_processor"], new)
+        token["id"] = new_ids[token["id"]]
+    document["post_processor"] = _renumbered(document["post_processor"], new_ids)
 
     changed = load_tokenizer(json.dumps(document))
     return ChangedVocabulary(
         changed,
-        kept=np.array(order),
+        kept=np.array(old_ids),
         words=(),
         pieces=(),
         counts=used,
-        goes_on=used < 0,
+        goes_on=used < 0,  # False for all: nobody asks without new words
         tokens=int(used.sum()),
     )
 
@@ -213,27 +209,35 @@ def _kept_ids(
     return kept_ids
 
 
-def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
-    """Returns the tokens that BPE merges on its way to these, by any merge that makes them."""
-    made: dict[str, set[str]] = {}
+def _with_parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
+    """Returns tokens with all those that BPE merges on its way to them, by any merge.
+
+    `{"ing"}` with the merges `i n` and `in g` -> `{"ing", "in", "g", "i", "n"}`.
+    """
+    parts_of: dict[str, set[str]] = {}
     for first, second in merges:
-        made.setdefault(first + second, set()).update((first, second))
-    parts = set(tokens)
-    waiting = list(tokens)
-    while waiting:
-        new = made.get(waiting.pop(), set()) - parts
-        parts |= new
-        waiting += new
-    return parts
+        parts_of.setdefault(first + second, set()).update((first, second))
+    all_tokens = set(tokens)
+    unvisited = list(tokens)
+    while unvisited:
+        unknown_parts = parts_of.get(unvisited.pop(), set()) - all_tokens
+        all_tokens |= unknown_parts
+        unvisited += unknown_parts
+    return all_tokens
 
 
-def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
+def _renumbered(part: Any, new_ids: Mapping[int, int]) -> Any:
     """Returns a post-processor with new ids.
 
-    They stand in lists, those of a template or beside their token.
+    All ids in it are in lists: `{"ids": [101]}` of a template, `["[CLS]", 101]` beside their token.
+    Other numbers, such as type ids, are in objects, and stay.
+
+    Args:
+        part: The post-processor of a tokenizer.json, or a part of it.
+        new_ids: Old id -> new id.
     """
     if isinstance(part, dict):
-        return {key: _renumbered(item, new) for key, item in part.items()}
+        return {key: _renumbered(item, new_ids) for key, item in part.items()}
     if isinstance(part, list):
-        return [new[item] if type(item) is int else _renumbered(item, new) for item in part]
+        return [new_ids[item] if type(item) is int else _renumbered(item, new_ids) for item in part]
     return part

@@ -21,10 +21,12 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 def check_stride(stride: int, room: int) -> None:
     """Refuses windows that do not move forward.
 
-    Each has room for so many tokens of the text.
+    Args:
+        stride: Tokens that each window repeats of the one before.
+        room: Tokens of the text that fit into a window.
 
     Raises:
-        UsageError: with what fits.
+        UsageError: With what fits.
     """
     if not 0 <= stride < room:
         message = (
@@ -52,10 +54,7 @@ class Truncation:
     special_tokens: bool = True
 
     def checked(self, chunks: Iterable[TextChunk], tokenizer: Tokenizer) -> Iterator[TextChunk]:
-        """Yields the chunks, each after `check`.
-
-        Whether a table has pairs is known when it is read.
-        """
+        """Yields the chunks, each after `check`: only its rows show whether a file has pairs."""
         for chunk in chunks:
             self.check(tokenizer, pair=chunk.pairs is not None)
             yield chunk
@@ -118,16 +117,19 @@ class TextWindows:
         `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special
         tokens; `word_ids` number the words of each text, `null` for special tokens.
         """
-        striding = truncation.stride is not None
+        has_windows = truncation.stride is not None
         documents = []
         for number, window in enumerate(self.windows):
-            document: dict[str, Any] = {"index": self.index} | (
-                {"window": number} if striding else {}
-            )
-            document |= {"tokens": window.tokens, "pieces": window.tokens}
-            document |= {"ids": window.ids, "type_ids": window.type_ids}
-            document |= {"offsets": window.offsets, "word_ids": window.word_ids}
-            if truncation.max_length is not None and not striding:
+            document: dict[str, Any] = {"index": self.index}
+            if has_windows:
+                document["window"] = number
+            document["tokens"] = window.tokens
+            document["pieces"] = window.tokens
+            document["ids"] = window.ids
+            document["type_ids"] = window.type_ids
+            document["offsets"] = window.offsets
+            document["word_ids"] = window.word_ids
+            if truncation.max_length is not None and not has_windows:
                 document["truncated"] = self.full_length > len(window)
             documents.append(document)
         return documents
@@ -173,55 +175,73 @@ class WindowEncoder:
         return encoded
 
     def _encode(self, inputs: Sequence[Any]) -> list[TextWindows]:
+        """Returns the windows of texts or pairs that the library can take at once.
+
+        Those that are too long are encoded twice: only the first time shows how long they are.
+
+        Raises:
+            DataError: The text of a pair that must stay whole leaves no room for the other.
+        """
         encodings = self._tokenizer.encode_batch(
             inputs, add_special_tokens=self._truncation.special_tokens
         )
-        first = self.totals.texts
+        n_before = self.totals.texts
         self.totals.texts += len(encodings)
         if self._unknown_id is not None:
             self.totals.unknown += sum(
                 encoding.ids.count(self._unknown_id) for encoding in encodings
             )
         texts = [
-            TextWindows(first + i, [encoding], len(encoding))
+            TextWindows(n_before + i, [encoding], len(encoding))
             for i, encoding in enumerate(encodings)
         ]
-        length = self._truncation.max_length
+        max_length = self._truncation.max_length
         stride = self._truncation.stride
-        if length is None:
+        if max_length is None:
             return texts
-        long = [i for i, text in enumerate(texts) if text.full_length > length]
-        if not long:
+        too_long = [i for i, text in enumerate(texts) if text.full_length > max_length]
+        if not too_long:
             return texts
-        for i in long:
+        for i in too_long:
             if isinstance(inputs[i], tuple):
-                self._check_room(texts[i], length)
+                self._check_room(texts[i], max_length)
         with truncating(
             self._tokenizer,
-            length,
+            max_length,
             strategy=self._truncation.strategy,
             stride=stride or 0,
         ) as tokenizer:
-            cut = tokenizer.encode_batch(
-                [inputs[i] for i in long], add_special_tokens=self._truncation.special_tokens
+            truncated = tokenizer.encode_batch(
+                [inputs[i] for i in too_long], add_special_tokens=self._truncation.special_tokens
             )
-        for i, encoding in zip(long, cut, strict=True):
+        for i, encoding in zip(too_long, truncated, strict=True):
             if stride is None:
                 windows = [encoding]
             else:
                 windows = [encoding, *encoding.overflowing]
-            texts[i] = TextWindows(first + i, windows, texts[i].full_length)
+            texts[i] = TextWindows(n_before + i, windows, texts[i].full_length)
         return texts
 
     def _check_room(self, text: TextWindows, length: int) -> None:
-        """Refuses what the library would panic at."""
+        """Refuses a pair of which the text that stays whole leaves no room for the other.
+
+        The library would panic at it.
+
+        Args:
+            text: The pair, not truncated.
+            length: Tokens of a row at most.
+
+        Raises:
+            DataError: With what would fit.
+        """
         strategy = self._truncation.strategy
         stride = self._truncation.stride or 0
         if strategy == "longest_first":
             return
         sequences = text.windows[0].sequence_ids
         n_uncut = sequences.count(1 if strategy == "only_first" else 0)
-        if length - sequences.count(None) - n_uncut <= stride:
+        n_special = sequences.count(None)
+        if length - n_special - n_uncut <= stride:
             raise DataError(
                 f"text {text.index + 1}: with {strategy}, the text that stays whole has {n_uncut} "
                 f"tokens, which leaves too little of {length} for the other",

@@ -19,8 +19,9 @@ from bertctl.tokenization.layout import special_ids
 from bertctl.tokenization.reference import chunks, continuation_prefix, tokens_by_id, unknown_id
 from bertctl.tokenization.word_starts import WordStarts
 
-# different words kept; beyond, those seen once are forgotten, so that memory has an end
 _MOST_WORDS = 1_000_000
+"""Different words that are counted. Beyond, those that occurred once are forgotten, to bound the
+memory."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,11 @@ class WordCounter:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.words = self.word_tokens = self.split_words = self.unknown = self.forgotten = 0
+        self.words = 0
+        self.word_tokens = 0
+        self.split_words = 0
+        self.unknown = 0
+        self.forgotten = 0
         self._tokenizer = tokenizer
         self._unknown_id = unknown_id(tokenizer)
         self._names = tokens_by_id(tokenizer)
@@ -67,6 +72,7 @@ class WordCounter:
         self._prefix = continuation_prefix(tokenizer)
         special = special_ids(tokenizer)
         self._word_starts = WordStarts(tokenizer)
+        # (V,) whether a word can be this token alone. An id without a token can't.
         self._is_word = np.array(
             [
                 i not in special and not _is_punctuation(name or "-")
@@ -77,31 +83,33 @@ class WordCounter:
             self._is_word[self._unknown_id] = True
 
     def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
-        """Counts the words of N texts, which were encoded without truncation.
+        """Counts the words of N texts. It is called once per side for pairs.
 
-        It is called once per side for pairs.
+        Args:
+            texts: N.
+            encoded: The same texts, encoded without truncation and special tokens.
         """
-        begins = self._word_starts.of(texts, encoded)
-        starts = np.flatnonzero(begins)
-        lengths = np.diff(starts, append=len(encoded.ids))
+        begins_word = self._word_starts.of(texts, encoded)
+        starts = np.flatnonzero(begins_word)
+        lengths = np.diff(starts, append=len(encoded.ids))  # of each word, in tokens
         is_word = self._is_word[encoded.ids[starts]] | (lengths > 1)
         self.words += int(is_word.sum())
         self.word_tokens += int(lengths[is_word].sum())
-        several = is_word & (lengths > 1)
-        self.split_words += int(several.sum())
-        values = encoded.ids.tolist()
-        self._split.update(
-            tuple(values[start : start + length])
-            for start, length in zip(
-                starts[several].tolist(), lengths[several].tolist(), strict=True
-            )
-        )
+        is_split = is_word & (lengths > 1)
+        self.split_words += int(is_split.sum())
+        ids = encoded.ids.tolist()
+        spans = zip(starts[is_split].tolist(), lengths[is_split].tolist(), strict=True)
+        self._split.update(tuple(ids[start : start + length]) for start, length in spans)
         if self._unknown_id is not None and encoded.unknown.any():
             self._add_unknown([texts[i] for i in np.flatnonzero(encoded.unknown).tolist()])
         for counter in (self._split, self._unknown_words):
             self.forgotten += _forget_rare(counter)
 
     def _add_unknown(self, texts: Sequence[str]) -> None:
+        """Counts the words of texts that are the unknown token, as they stand in the text.
+
+        The texts are encoded once more, since only the reference library gives offsets.
+        """
         for chunk in chunks(texts):
             for text, encoding in zip(chunk, self._tokenizer.encode_batch(chunk), strict=True):
                 for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -127,6 +135,7 @@ class WordCounter:
         return [CountedWord(word, (name,), count) for word, count in ordered[:limit]]
 
     def _word(self, ids: tuple[int, ...]) -> str:
+        """Returns the word that tokens make up: `trans`, `##form` -> `transform`."""
         if not self._prefix:
             return self._tokenizer.decode(list(ids)).strip()
         first, *rest = (self._names[i] for i in ids)
@@ -134,6 +143,7 @@ class WordCounter:
 
 
 def _forget_rare(counter: Counter[Any]) -> int:
+    """Removes what occurred once if there are too many different words; returns how many went."""
     if len(counter) <= _MOST_WORDS:
         return 0
     rare = [key for key, count in counter.items() if count == 1]
@@ -143,4 +153,5 @@ def _forget_rare(counter: Counter[Any]) -> int:
 
 
 def _is_punctuation(token: str) -> bool:
+    """Returns whether a token has nothing but marks of punctuation."""
     return all(unicodedata.category(character)[0] == "P" for character in token)

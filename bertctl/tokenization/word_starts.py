@@ -56,19 +56,20 @@ class WordStarts:
     def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
         """Returns (T,) whether a token begins a word.
 
-        The texts were encoded without special tokens.
+        Args:
+            texts: N.
+            encoded: The same texts, encoded without special tokens.
         """
         if self._goes_on is None:
             return self.encode(texts)[2]
         begins: Bools = ~self._goes_on[encoded.ids]
-        begins[encoded.starts[:-1][encoded.lengths > 0]] = True
+        first_tokens = encoded.starts[:-1][encoded.lengths > 0]
+        begins[first_tokens] = True
         return begins
 
 
 def _goes_on(tokenizer: Tokenizer) -> Bools | None:
-    """Returns (V,) whether a token goes on within a word.
-
-    It is None where only the library knows it of each token.
+    """Returns (V,) whether a token continues a word; None if the token alone does not show it.
 
     It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the
     text is not cut into words before (Gemma's tokenizer, which mmBERT has) and all of it would be
@@ -82,11 +83,11 @@ def _goes_on(tokenizer: Tokenizer) -> Bools | None:
         text = "a a"
     else:
         text = tokenizer.normalizer.normalize_str("a a")
-    cut = (
+    cuts_into_words = (
         tokenizer.pre_tokenizer is not None
         and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
     )
-    if cut or not any(name.startswith(PIECE_SPACE) for name in names):
+    if cuts_into_words or not any(name.startswith(PIECE_SPACE) for name in names):
         return None
     added = tokenizer.get_added_tokens_decoder()
     return np.array(
