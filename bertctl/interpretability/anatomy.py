@@ -103,15 +103,20 @@ def _labels(model_config: Mapping[str, Any]) -> list[str]:
 
 
 def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
-    """Returns the folder of the model, and what is known of its run and probe.
+    """Returns where a model is, and what is known of its run and probe.
 
-    It is what the recipe of the run says, and of a probe parameters and head.
+    Returns:
+        The folder of the model; what the recipe of its run says, empty for a model that is no run;
+        the parameters of a probe, and its head's fields, 0 and None without a probe.
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
         # Without weights, a package is not read to be checked.
         folder = locate_model(name, weights=False)
-        return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0, None
+        if not any(folder.glob("model*.safetensors")):
+            folder = locate_model(name)
+        return folder, {}, 0, None
+
     from bertctl.inference.trained import open_run
     from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
 
@@ -135,11 +140,10 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
-    """Returns how many parameters each part has.
+    """Returns how many parameters each part of a model has.
 
-    They are embeddings, pooler, head and other, and of each of the `layers` which block's.
-
-    A layer's `other` ones are norms that its family counts neither to attention nor to
+    The parts are embeddings, pooler, head, other, and `layers`: for each layer a dictionary of its
+    blocks. A layer's block `other` is norms that its family counts neither to attention nor to
     feed_forward.
     """
     counts = Counter[tuple[str, tuple[int, ...], str]]()
@@ -159,9 +163,7 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
 def flops(
     weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int
 ) -> dict[str, int]:
-    """Returns the floating-point operations of the encoder's forward pass.
-
-    There is a number per token and one per example.
+    """Returns the floating-point operations of the encoder's forward pass, per token and example.
 
     A product with a matrix takes two for each of its weights and tokens; scores and their use take
     4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as

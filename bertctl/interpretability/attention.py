@@ -43,9 +43,14 @@ SAME = 1e-5
 
 
 def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
-    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once.
+    """Returns the numbers of layers or heads that were typed, in order, each once.
 
-    It returns all where nothing was typed.
+    Of 12 layers, "1-3,6,-1" is (1, 2, 3, 6, 12). Without anything typed it is all.
+
+    Args:
+        typed: Numbers and ranges, from 1 on; -1 is the last.
+        count: How many there are.
+        noun: What is counted, for messages.
 
     Raises:
         UsageError: no number, or none from 1 to `count`.
@@ -54,19 +59,19 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
         return tuple(range(1, count + 1))
 
     numbers: set[int] = set()
-    for part in typed.split(","):
-        first = last = 0
-        span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
-        if span is not None:
-            first = _counted_from_1(int(span[1]), count)
-            last = _counted_from_1(int(span[2] or span[1]), count)
-        if not 1 <= first <= last <= count:
+    for typed_range in typed.split(","):
+        low = high = 0
+        match = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", typed_range)
+        if match is not None:
+            low = _counted_from_1(int(match[1]), count)
+            high = _counted_from_1(int(match[2] or match[1]), count)
+        if not 1 <= low <= high <= count:
             remedy = (
                 f"It has {noun}s 1 to {count}: `{noun}s=1-3,{count}` for some of them, -1 for the "
                 "last."
             )
-            raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)
-        numbers.update(range(first, last + 1))
+            raise UsageError(f"the model has no {noun} '{typed_range.strip()}'", remedy=remedy)
+        numbers.update(range(low, high + 1))
     return tuple(sorted(numbers))
 
 
@@ -132,18 +137,17 @@ class AttentionReader:
         return encodings, cut
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
-        """Yields the attention of each layer, (B, H, T, T), batch by batch.
-
-        With it come which texts are in the batch.
+        """Yields batch by batch which B texts it has, and the (B, H, T, T) attention of each layer.
 
         Raises:
             UsageError: a family that has no attention of every token to every token.
         """
         longest = max(map(len, encodings))
-        # Numbers for each token.
-        numbers = self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest
-        need = 8 * numbers * longest
-        require_memory(need, f"the attention of {longest} tokens", threads=available_cores())
+        # Weights for each token. The config of some families does not say the number of heads.
+        n_heads = model_sizes(self.source.config)["heads"] or 16
+        numbers = self.layers * n_heads * longest
+        n_bytes = 8 * numbers * longest  # in fp32, with room for a copy
+        require_memory(n_bytes, f"the attention of {longest} tokens", threads=available_cores())
         budget = max(1, _NUMBERS // numbers)
         for indices, mask, output in self.engine.line_outputs(
             encodings, budget, output_attentions=True
@@ -153,12 +157,13 @@ class AttentionReader:
             is_complete = len(attentions) == self.layers and all(
                 (len(attention), *attention.shape[2:]) == size for attention in attentions
             )
-            off = [
+            # How far a token's attention is from adding up to 1, at most, in each layer.
+            sum_errors = [
                 float(((attention.sum(dim=-1) - 1).abs() * mask[:, None]).max())
                 for attention in attentions
                 if is_complete
             ]
-            if not is_complete or max(off) > _SUM_TOLERANCE:
+            if not is_complete or max(sum_errors) > _SUM_TOLERANCE:
                 if is_complete:
                     rows = "rows of attention that do not sum to 1"
                 else:
@@ -204,11 +209,12 @@ def read_attention(
     if known:
         numbers_in(heads, known, "head")  # before the model is loaded
     [encoding], [cut] = reader.encode(TextChunk([text], None if pair is None else [pair]))
-    [(_, read)] = reader.read([encoding])
-    numbers = numbers_in(heads, read[0].shape[1], "head")
+    [(_, attentions)] = reader.read([encoding])
+    numbers = numbers_in(heads, attentions[0].shape[1], "head")
     picked = np.ix_([layer - 1 for layer in chosen], [head - 1 for head in numbers])
 
     def of_layers(tensors: "Sequence[Tensor]") -> Floats32:
+        """Returns the chosen layers and heads of a (1, H, ...) tensor for each layer."""
         return np.stack([tensor[0].cpu().numpy() for tensor in tensors])[picked]
 
     reason = (
@@ -223,26 +229,28 @@ def read_attention(
         "heads": numbers,
     }
     arrays = {name: np.asarray(values) for name, values in facts.items()} | {
-        "attentions": of_layers(read)
+        "attentions": of_layers(attentions)
     }
     document: dict[str, Any] = {"model": reader.source.name, "scores": note, "cut": cut, **arrays}
     with tapped(reader.model.network) as tap:
         list(reader.engine.line_outputs([encoding], len(encoding)))
     scores = tap.scores
-    if not scores or scores[0].query.shape[1] != read[0].shape[1]:
+    if not scores or scores[0].query.shape[1] != attentions[0].shape[1]:
         return document
+    # Query and key are shown only if softmax of their products is what the model has computed.
     differences = [
-        layer.weights() - probabilities for layer, probabilities in zip(scores, read, strict=True)
+        layer.weights() - probabilities
+        for layer, probabilities in zip(scores, attentions, strict=True)
     ]
-    off = max(float(difference.abs().max()) for difference in differences)
-    if off > SAME:
+    largest_difference = max(float(difference.abs().max()) for difference in differences)
+    if largest_difference > SAME:
         return document
     return document | {
         "queries": of_layers([layer.query for layer in scores]),
         "keys": of_layers([layer.key for layer in scores]),
         "scaling": np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
         "scores": "softmax(query · key / √d), seen in the model: the largest difference is "
-        f"{off:.1e}",
+        f"{largest_difference:.1e}",
     }
 
 

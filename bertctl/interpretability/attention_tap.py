@@ -76,33 +76,51 @@ class Tap:
         key: "Tensor",
         value: "Tensor",
         mask: "Tensor | None",
-        **more: Any,
+        **options: Any,
     ) -> "tuple[Tensor, None]":
-        """Function that a layer calls: torch's own attention, seen and weighed."""
+        """Computes a layer's attention as torch does, records its scores, and weighs its heads.
+
+        It is what transformers calls in place of its own attention function.
+
+        Args:
+            module: The attention of the layer.
+            query: (B, H, T, D).
+            key: (B, K, T, D); a key may be shared by several of the H heads.
+            value: (B, K, T, D).
+            mask: What is added to the scores of (B, 1, T, T) pairs of tokens.
+            options: What the layer passes on, such as `scaling`.
+
+        Returns:
+            (B, T, H, D) output of the heads, and no attention weights.
+        """
         from transformers import AttentionInterface
 
-        # (B, T, H, D).
         output, _ = AttentionInterface()["sdpa"](
             module,
             query,
             key,
             value,
             mask,
-            **more,
+            **options,
         )
         if self.gates is not None:
             output = output * self.gates[len(self.scores)][:, None, :, None]
         shared = query.shape[1] // key.shape[1]  # heads that share a key
-        scaling = more.get("scaling") or query.shape[-1] ** -0.5
+        scaling = options.get("scaling") or query.shape[-1] ** -0.5
         self.scores.append(Scores(query, key.repeat_interleave(shared, dim=1), scaling, mask))
         return output, None
 
 
 @contextmanager
-def attending(network: Any, how: str) -> Iterator[None]:
-    """Makes a transformers model compute its attention by another function registered there."""
+def attending(network: Any, function_name: str) -> Iterator[None]:
+    """Makes a transformers model compute its attention by another function, within `with`.
+
+    Args:
+        network: The model.
+        function_name: Name under which transformers has registered it, such as "eager".
+    """
     before = attention_function(network)
-    network.set_attn_implementation(how)
+    network.set_attn_implementation(function_name)
     try:
         yield
     finally:

@@ -59,9 +59,9 @@ class Attribution(NamedTuple):
 def integrated_gradients(
     network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None
 ) -> list[Attribution]:
-    """Returns the integrals of the gradients on the path from the baseline.
+    """Returns the integrals of the gradients on the straight path from the baseline to the text.
 
-    The path is straight (Sundararajan et al. 2017).
+    These are integrated gradients (Sundararajan et al. 2017).
 
     They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the
     gradients at a few places is integrated. As the network's own value at each place says by how
@@ -160,6 +160,14 @@ def _weights(shares: Floats) -> Floats:
 
 
 def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribution:
+    """Returns an attribution, and whether its sum is right.
+
+    Args:
+        line: What is explained.
+        ends: The network's values for the baseline and for the line.
+        of_tokens: (T,) integrals, which should add up to the difference of the two.
+        steps: How many gradients were computed.
+    """
     change = float(ends[1] - ends[0])
     error = abs(float(of_tokens.sum()) - change)
     # Passes in fp32 differ by rounding, even for an empty text.
@@ -192,7 +200,8 @@ def leave_one_out(
 ) -> list[Attribution]:
     """Returns by how much the number falls when a word is taken out of the text.
 
-    The words behind it move up.
+    The words behind it move up. It is NaN for words that can't be taken out. Steps, which other
+    methods take, are not used.
     """
     removals: list[tuple[int, int]] = []
     variants: list[Line] = []
@@ -212,13 +221,11 @@ def leave_one_out(
 
 
 def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
-    """Returns where the tokens that are asked look, through all layers.
+    """Returns attention rollout: where the tokens that the head reads look, through all layers.
 
-    It is the mean attention of each layer's heads, half of it the residual path, multiplied up
-    (Abnar and Zuidema 2020).
-
-    That is what it is: no contribution to any label, the same for all labels, never negative, in
-    all 1.
+    The mean attention of a layer's heads is averaged with the identity, which stands for the
+    residual connection, and layers are multiplied (Abnar and Zuidema 2020). It is no contribution
+    to a label: it is the same for all labels, never negative, and adds up to 1.
     """
     attributions = {}
     values = network.values(lines)
@@ -229,8 +236,8 @@ def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> l
         for mean in layers:
             flow = (mean + np.eye(len(flow))) / 2 @ flow
         is_decoder = not np.triu(layers[0], 1).any()  # no token sees later ones
-        read = lines[i].read_by_head(every=is_mean, last=is_decoder)
-        attributions[i] = Attribution.of(lines[i], values[i], flow[read].mean(axis=0))
+        positions = lines[i].read_by_head(is_mean=is_mean, is_decoder=is_decoder)
+        attributions[i] = Attribution.of(lines[i], values[i], flow[positions].mean(axis=0))
     return [attributions[i] for i in range(len(lines))]
 
 
@@ -274,24 +281,24 @@ def faithfulness(
         orders: by name, for each line, the numbers of its removable words, the most important
             first.
     """
-    variants: dict[
-        tuple[int, bytes], Line
-    ] = {}  # the first words of a short text are the same for several bins
+    # Each different text is computed once: several bins of a short text leave out the same words.
+    variants: dict[tuple[int, bytes], Line] = {}
     keys: list[tuple[int, bytes]] = []
     for i, line in enumerate(lines):
         for line_orders in orders.values():
             order = line_orders[i]
             for share in BINS:
-                most = int(np.ceil(share * len(order)))
-                for part in (order[:most], order[most:]):
-                    gone = np.isin(np.arange(len(line.words)), part)
-                    keys.append((i, gone.tobytes()))
-                    variants.setdefault(keys[-1], line.without(gone))
+                n_first = int(np.ceil(share * len(order)))
+                # Comprehensiveness takes the first words out, sufficiency all others.
+                for removed in (order[:n_first], order[n_first:]):
+                    is_removed = np.isin(np.arange(len(line.words)), removed)
+                    keys.append((i, is_removed.tobytes()))
+                    variants.setdefault(keys[-1], line.without(is_removed))
     values = dict(zip(variants, network.values(list(variants.values())), strict=True))
-    left = np.array([values[key] for key in keys]).reshape(
+    remaining_values = np.array([values[key] for key in keys]).reshape(
         len(lines), len(orders), len(BINS), len(FIGURES)
     )
-    falls = full_values[:, None, None] - left.mean(axis=2)
+    falls = full_values[:, None, None] - remaining_values.mean(axis=2)
 
     faithfulness_of_lines = []
     for line_falls in falls.tolist():

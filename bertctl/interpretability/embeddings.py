@@ -96,9 +96,7 @@ class EmbeddedNetwork:
         return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
-        """Yields for each line its number, and (T, T) of each layer.
-
-        The latter is the mean attention of the heads.
+        """Yields for each line its number, and the (T, T) mean attention of each layer's heads.
 
         Raises:
             UsageError: a network that does not give them.
@@ -127,12 +125,17 @@ class EmbeddedNetwork:
             raise UsageError(message, remedy="Leave `method=rollout` out.") from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
-        """Finds out how these lines go through the network to the same numbers.
+        """Checks that embeddings put in place of the token table's give the network's own outputs.
 
-        It refuses a network that they don't go through so.
+        Gradients by the input need that. It also finds out whether the last layer may compute the
+        first token alone, which is faster.
+
+        Args:
+            lines: A few lines to check with.
+            family: Name of the model's family, for the message.
 
         Raises:
-            UsageError: the token table is read elsewhere too, or not at all.
+            UsageError: The token table is read elsewhere too, or not at all.
         """
         self.first_alone = False
         plain = self.values(lines)
@@ -160,10 +163,14 @@ class EmbeddedNetwork:
         return _GPU_BUDGET
 
     def _passes(self, lines: Sequence[Line], shares: Floats | None) -> Iterator[tuple[Any, ...]]:
-        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers.
+        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) outputs.
 
         With shares it also yields the (B, T, E) embeddings that they were computed from, and how
-        far those of the lines are from those of the baseline.
+        far those of the lines are from those of the baseline; otherwise None and None.
+
+        Args:
+            lines: n lines.
+            shares: (n,) positions on the path from the baseline (0) to the line (1).
         """
         import torch
 
@@ -226,6 +233,7 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
     n_calls = 0
 
     def give(_: Any, hook_inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor":
+        """Returns the vectors in the shape of the table's own output."""
         nonlocal n_calls
         n_calls += 1
         # XLNet reads (T, B) ids.
@@ -251,12 +259,13 @@ def _first_alone(network: Any) -> Iterator[None]:
     """
     from torch.nn.functional import scaled_dot_product_attention
 
-    last = network.base_model.encoder.layer[-1]
-    attention = last.attention.self
+    last_layer = network.base_model.encoder.layer[-1]
+    attention = last_layer.attention.self
 
     def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
-        first = states[:, :1]
-        projected = attention.query(first), attention.key(states), attention.value(states)
+        """Returns the (B, 1, H) output of the last layer for the first of (B, T, H) tokens."""
+        cls_states = states[:, :1]
+        projected = attention.query(cls_states), attention.key(states), attention.value(states)
         query, key, value = (
             projection.unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)
             for projection in projected
@@ -264,13 +273,13 @@ def _first_alone(network: Any) -> Iterator[None]:
         attended = scaled_dot_product_attention(
             query, key, value, None if mask is None else mask[:, :, :1]
         )
-        output: Tensor = last.feed_forward_chunk(
-            last.attention.output(attended.transpose(1, 2).flatten(2), first)
+        output: Tensor = last_layer.feed_forward_chunk(
+            last_layer.attention.output(attended.transpose(1, 2).flatten(2), cls_states)
         )
         return output
 
-    last.forward = forward
+    last_layer.forward = forward
     try:
         yield
     finally:
-        del last.forward
+        del last_layer.forward  # the method of its class again

@@ -95,22 +95,22 @@ class Explainer:
 
     @cached_property
     def baseline(self) -> tuple[int, str]:
-        """Token that stands for no word, as id and name.
+        """Token that stands for no word, as id and name: [PAD], or one with as little meaning.
 
-        It is [PAD], or what the tokenizer has in its place.
+        Some tokenizers pad with the token that ends a text, which does mean something. The mask, or
+        the unknown token, takes its place.
         """
         tokenizer = self.engine.tokenizer
         padding = self.engine.padding.id
         padding_token = str(tokenizer.id_to_token(padding))
         if "pad" in padding_token.lower():
-            others = []
-        else:
-            others = ["[MASK]", "<mask>", "[UNK]", "<unk>"]
-        candidates = ((tokenizer.token_to_id(name), name) for name in others)
-        return next(
-            ((number, name) for number, name in candidates if number is not None),
-            (padding, padding_token),
-        )
+            return padding, padding_token
+
+        for name in ("[MASK]", "<mask>", "[UNK]", "<unk>"):
+            token_id = tokenizer.token_to_id(name)
+            if token_id is not None:
+                return token_id, name
+        return padding, padding_token
 
     def explain(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
@@ -167,26 +167,34 @@ class Explainer:
     def _explained(
         self, network: EmbeddedNetwork, lines: Sequence[InputLine], ids: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
-        """Yields what is known of each line, of the rows with these ids."""
+        """Yields for each line its value, its words with their contributions, and facts by method.
+
+        The first lines, as many as were asked for, also get the faithfulness of each method.
+
+        Args:
+            network: Gives outputs and gradients.
+            lines: n lines.
+            ids: (n,) ids of their rows.
+        """
         methods = {
             name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods
         }
         values = np.array([attribution.value for attribution in methods[self.asked.methods[0]]])
-        left = max(0, self.asked.faithful_rows - len(self.faithful))
+        n_measured = max(0, self.asked.faithful_rows - len(self.faithful))
         orders = {}
         for name, attributions in methods.items():
             orders[name] = [
                 order_of(np.where(line.removable, attribution.words, np.nan))
-                for attribution, line in zip(attributions, lines[:left], strict=False)
+                for attribution, line in zip(attributions, lines[:n_measured], strict=False)
             ]
         # A random order is the same whenever a row comes.
         seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
         orders["random"] = [
             np.random.default_rng(seed).permutation(np.flatnonzero(line.removable))
-            for seed, line in zip(seeds[:left], lines, strict=False)
+            for seed, line in zip(seeds[:n_measured], lines, strict=False)
         ]
-        if left:
-            measured = faithfulness(network, lines[:left], values[:left], orders)
+        if n_measured:
+            measured = faithfulness(network, lines[:n_measured], values[:n_measured], orders)
         else:
             measured = []
         self.faithful += measured
@@ -216,10 +224,8 @@ class Explainer:
     def summary(self) -> dict[str, Any]:
         """Returns the counts, the baseline, and each method's mean faithfulness.
 
-        The latter is against that of a random order.
-
-        `standard_errors` says by how many standard errors the mean difference of comprehensiveness
-        (of sufficiency, turned round) is above 0.
+        `standard_errors` says by how many standard errors a method is better than a random order of
+        words: its comprehensiveness is higher, its sufficiency lower.
         """
         document: dict[str, Any] = {
             **self.counts,
@@ -231,19 +237,19 @@ class Explainer:
 
         document["faithfulness"] = {}
         for name in (*self.asked.methods, "random"):
-            of_method: dict[str, Any] = {"targets": len(self.faithful)}
-            document["faithfulness"][name] = of_method
+            figures: dict[str, Any] = {"targets": len(self.faithful)}
+            document["faithfulness"][name] = figures
             for figure, sign in zip(FIGURES, (1, -1), strict=True):
                 values = np.array([scores[name][figure] for scores in self.faithful])
                 chance = np.array([scores["random"][figure] for scores in self.faithful])
-                of_method[figure] = float(values.mean())
+                figures[figure] = float(values.mean())
                 better = sign * (values - chance)
                 if len(better) > 1:
                     spread = better.std(ddof=1) / math.sqrt(len(better))
                 else:
                     spread = 0.0
                 if spread:
-                    of_method.setdefault("standard_errors", {})[figure] = float(
+                    figures.setdefault("standard_errors", {})[figure] = float(
                         better.mean() / spread
                     )
         return document

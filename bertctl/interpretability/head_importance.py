@@ -113,7 +113,17 @@ def measure_importance(
 
 
 def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listener) -> Floats:
-    """Returns the (L, H) mean sizes of the loss's derivatives, one for each window."""
+    """Returns (L, H) how much the loss depends on each head: its derivative by the head's gate.
+
+    A gate multiplies the output of a head. The size of the derivative is averaged over windows
+    (Michel et al. 2019, section 4.1).
+
+    Args:
+        tap: Has the gates.
+        engine: The model.
+        intact: The rows, as the whole model answers them.
+        listener: Receives progress.
+    """
     import torch
 
     engine.network.requires_grad_(False)
@@ -121,7 +131,7 @@ def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listen
     features = intact.features
     objective = intact.task.objective(engine.padding)
     total = np.zeros(tap.open_gates(1).shape[::2])
-    done = 0
+    n_done = 0
     for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):
         batch: Any = objective.batch(features, indices, WindowRandom(0)).to(engine.compute.device)
         texts = len(batch.inputs["input_ids"])
@@ -130,16 +140,15 @@ def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listen
         # Each is a sum over a window's words; the loss that is reported is their mean.
         losses = losses / losses.new_tensor(features.weights[indices]).clamp(min=1)
         (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
-        # choices of a row have one loss
+        # The choices of a row have one loss, so their slopes are added up.
         if isinstance(batch, ChoiceBatch):
             counts = batch.counts
         else:
             counts = (1,) * texts
-        by_window = torch.stack(
-            [part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)]
-        )
+        slopes_of_windows = torch.split(slopes, list(counts), dim=1)
+        by_window = torch.stack([window_slopes.sum(dim=1) for window_slopes in slopes_of_windows])
         total += by_window.abs().sum(dim=0).double().cpu().numpy()
-        done += len(indices)
-        listener.advance("gradients", done, len(features))
+        n_done += len(indices)
+        listener.advance("gradients", n_done, len(features))
     listener.finish("gradients")
     return total / len(features)

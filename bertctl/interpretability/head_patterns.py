@@ -112,8 +112,13 @@ def _without_blank_texts(chunk: TextChunk) -> TextChunk:
 def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
     """Returns which (B, T) tokens attend, and their (R, N, T) relations to the tokens of the text.
 
-    For each pattern the relation is 1 where a token is what the pattern names, else 0. The last
-    relation is the distance in tokens.
+    N is the number of all tokens that attend: those that are not special. For each pattern the
+    relation is 1 where a token is what the pattern names, else 0. The last relation is the distance
+    in tokens.
+
+    Args:
+        encodings: B texts or pairs.
+        cls_id: Id of [CLS]; None if the model has none.
     """
     shape = (len(encodings), max(map(len, encodings)))
     sides = np.full(shape, -2, dtype=np.int64)
@@ -123,13 +128,13 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
         ids[i, : len(encoding)] = encoding.ids
 
     attending = sides >= 0
-    text, at = np.nonzero(attending)
-    step = np.arange(shape[1]) - at[:, None]  # from the token that attends
+    text, position = np.nonzero(attending)
+    step = np.arange(shape[1]) - position[:, None]  # from the token that attends
     is_text = attending[text]
     is_special = sides[text] == -1
     is_cls = ids[text] == cls_id
-    has_same_id = ids[text] == ids[text, at][:, None]
-    is_other_side = sides[text] != sides[text, at][:, None]
+    has_same_id = ids[text] == ids[text, position][:, None]
+    is_other_side = sides[text] != sides[text, position][:, None]
     of_token = {
         "next": is_text & (step == 1),
         "previous": is_text & (step == -1),

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 def open_encoder(
     name: str, names: VectorNames
 ) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
-    """Returns a model ready to compute vectors.
-
-    With it comes what makes of texts what it reads, a window each.
+    """Returns a model that computes vectors, and a function from texts to the windows it reads.
 
     Raises:
         UsageError: no such model, layer or pooling.
@@ -49,6 +47,7 @@ def open_encoder(
     rows = RowEncoder(encoder.engine.tokenizer, LongText(max_length=length), by_token=spec.by_token)
 
     def windows(texts: Sequence[str]) -> EncodedWindows:
+        """Returns a window for each text, cut to what the model reads."""
         return rows.encode(
             Rows("texts", {"text": texts}, [str(i) for i in range(len(texts))], "texts")
         )
@@ -111,6 +110,7 @@ def walk_input(
     added: dict[str, Tensor] = {}
 
     def keep(called: str, output: "Tensor") -> None:
+        """Keeps the vectors that an embedding table adds for each token, by the table's kind."""
         if math.prod(output.shape[:-1]) == len(encoding):  # (T, D) or (1, T, D); of XLNet (T, 1, D)
             kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
             added.setdefault(kind, output.reshape(len(encoding), -1))
@@ -213,9 +213,9 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def _chunks(texts: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
     """Yields texts, `_CHUNK` of them at most at once."""
-    for part in texts:
-        for first in range(0, len(part), _CHUNK):
-            yield part[first : first + _CHUNK]
+    for some_texts in texts:
+        for begin in range(0, len(some_texts), _CHUNK):
+            yield some_texts[begin : begin + _CHUNK]
 
 
 def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floats:
@@ -229,24 +229,24 @@ def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floa
         b: (N, M, Q) vectors of the same texts.
         listener: hears of progress.
     """
-    first = (a, a.mean(axis=0, dtype=np.float64))
-    second = (b, b.mean(axis=0, dtype=np.float64))
-    n_first = a.shape[1]
-    n_second = b.shape[1]
-    second_norms = np.array([_squared_norm(second, j, second, j) for j in range(n_second)])
+    model_a = (a, a.mean(axis=0, dtype=np.float64))
+    model_b = (b, b.mean(axis=0, dtype=np.float64))
+    n_layers_a = a.shape[1]
+    n_layers_b = b.shape[1]
+    norms_b = np.array([_squared_norm(model_b, j, model_b, j) for j in range(n_layers_b)])
 
-    similarity = np.zeros((n_first, n_second))
-    for i in range(n_first):
-        first_norm = _squared_norm(first, i, first, i)
-        scales = np.sqrt(first_norm * second_norms)
-        shared = np.array([_squared_norm(first, i, second, j) for j in range(n_second)])
+    similarity = np.zeros((n_layers_a, n_layers_b))
+    for i in range(n_layers_a):
+        norm_a = _squared_norm(model_a, i, model_a, i)
+        scales = np.sqrt(norm_a * norms_b)
+        shared = np.array([_squared_norm(model_a, i, model_b, j) for j in range(n_layers_b)])
         np.divide(
             shared,
             scales,
             out=similarity[i],
             where=scales > 0,
         )
-        listener.advance("layers", i + 1, n_first)
+        listener.advance("layers", i + 1, n_layers_a)
     listener.finish("layers")
     return similarity
 

@@ -56,19 +56,24 @@ class Line:
         """Positions whose own outputs are looked at; none where the line has one output."""
         return [place[0] for place in self.places if len(place) > 1]
 
-    def read_by_head(self, *, every: bool, last: bool) -> list[int]:
-        """Returns the positions whose states the outputs come from.
+    def read_by_head(self, *, is_mean: bool, is_decoder: bool) -> list[int]:
+        """Returns the positions whose hidden states the model's head reads.
 
-        Without tokens of their own, outputs come from what stands for the whole line.
+        If outputs have tokens of their own (tags), it reads these. Otherwise it reads the token
+        that stands for the line: [CLS] in front, or the last one.
 
         Args:
-            every: whether that is the mean of all.
-            last: whether it is the last one, whatever is first; so it is where no special token is
-                (XLNet, GPT).
+            is_mean: Whether the head reads the mean of all tokens.
+            is_decoder: Whether no token sees later ones, so that only the last one sees the line.
         """
-        if self.asked or every:
-            return self.asked or list(range(len(self)))
-        return [len(self) - 1 if last or self.word[0] >= 0 else 0]
+        if self.asked:
+            return self.asked
+        if is_mean:
+            return list(range(len(self)))
+        begins_with_word = self.word[0] >= 0  # XLNet has its special tokens behind
+        if is_decoder or begins_with_word:
+            return [len(self) - 1]
+        return [0]
 
     @cached_property
     def removable(self) -> Bools:
@@ -81,14 +86,18 @@ class Line:
     def without(self, words: Bools) -> "Line":
         """Returns the line without the tokens of these (W,) words.
 
-        The words are removable, and those behind move up.
+        The words are removable, and the tokens behind them move up.
+
+        Raises:
+            ValueError: The network is asked at the token of such a word.
         """
-        is_kept = np.append(~words, True)[self.word]  # -1 is the last one
+        # Special tokens have the word -1, which is the last entry: they are kept.
+        is_kept = np.append(~words, True)[self.word]
         if not is_kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
-        before = np.cumsum(is_kept) - 1
+        new_positions = np.cumsum(is_kept) - 1
         positions = tuple(
-            (int(before[place[0]]), *place[1:]) if len(place) > 1 else place
+            (int(new_positions[place[0]]), *place[1:]) if len(place) > 1 else place
             for place in self.places
         )
         return replace(
@@ -105,6 +114,7 @@ class Line:
         The last one is that of all other tokens.
         """
         size = len(self.words) + 1
+        # Their word is -1, which modulo makes the last number.
         return np.bincount(self.word % size, values, size).astype(np.float64)
 
 
@@ -146,33 +156,51 @@ def _words(
 ) -> tuple[list[dict[str, Any]], Ints | None]:
     """Returns the words of a line of (T,) ids, and the (T,) word of each token.
 
-    It is None if a part of the text begins elsewhere.
+    A word is a text with its column and where it begins and ends there. The word of a special token
+    is -1. The second one is None if the tokens are not those of the parts from their beginnings.
+
+    Args:
+        parts: Texts of the line, in their order; or one that is words.
+        ids: Token ids of the line, without padding.
+        tokenizer: That of the model.
     """
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)
     begins = 0
     if parts[0].places is not None:
-        for number, (text, (first, last)) in enumerate(
+        for number, (text, (begin, end)) in enumerate(
             zip(parts[0].text, parts[0].places, strict=True)
         ):
-            word[first:last] = number
-            at = parts[0].start + number
-            words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
+            word[begin:end] = number
+            position = parts[0].start + number
+            words.append(
+                {
+                    "word": text,
+                    "column": parts[0].column,
+                    "start": position,
+                    "end": position + 1,
+                }
+            )
         return words, word
+
     slots = Layout.of(tokenizer, pair=len(parts) > 1).slots
-    for slot, behind in zip(slots, [*(slot.ids for slot in slots[1:]), ()], strict=True):
+    for slot, special_behind in zip(slots, [*(slot.ids for slot in slots[1:]), ()], strict=True):
         if slot.sequence is None:
             begins += len(slot.ids)
             continue
         part = parts[slot.sequence]
         encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
-        same = [
-            a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)
+        # A text can be cut at its end: the line has as many of its tokens as are equal.
+        is_equal = [
+            text_id == line_id
+            for text_id, line_id in zip(
+                encoding.ids[part.start :], ids[begins:].tolist(), strict=False
+            )
         ]
-        count = [*same, False].index(False)  # a text is cut at its end
-        # One that was cut where it has a special token of its own, as [SEP], is not as long as it
-        # looks.
-        count -= count > 0 and tuple(ids[begins + count :][: len(behind)].tolist()) != behind
+        count = [*is_equal, False].index(False)
+        # If it was cut before a [SEP] of its own, that of the line seems to be its next token.
+        next_ids = tuple(ids[begins + count :][: len(special_behind)].tolist())
+        count -= count > 0 and next_ids != special_behind
         spans = split_words(str(part.text))[1]
         starts, ends = (
             np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64)
@@ -188,13 +216,15 @@ def _words(
         word[begins : begins + count] = (
             len(words) + np.searchsorted(visible_words, numbers) if visible_words else -1
         )
-        for number, behind in zip(visible_words, [*visible_words[1:], len(spans)], strict=False):
+        next_words = [*visible_words[1:], len(spans)]
+        for number, next_word in zip(visible_words, next_words, strict=False):
             # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
             # with it.
             begin = spans[number][0]
-            last = ends[numbers == number].max()
+            tokens_end = ends[numbers == number].max()
             end = max(
-                spans[number][1], *(stop for start, stop in spans[number:behind] if start < last)
+                spans[number][1],
+                *(stop for start, stop in spans[number:next_word] if start < tokens_end),
             )
             words.append(
                 {

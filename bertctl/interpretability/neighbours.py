@@ -120,9 +120,9 @@ def near_places(
     top: int = 10,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Returns the places of a word in texts that are most and least alike.
+    """Returns the places in texts where a word means most, and least, the same as in a context.
 
-    Its vector there is compared with that in a context.
+    The word's vector in each place is compared with its vector in the context, by the cosine.
 
     Args:
         model: name, folder, run or hub id.
@@ -153,10 +153,10 @@ def near_places(
     batch = [next(_places(pattern, [[context]]))]
     while batch:
         tokens = encoder.tokens(windows([text for text, _, _ in batch]))
-        ends = np.cumsum(tokens.counts)
-        for (text, begin, end), last, count in zip(batch, ends, tokens.counts, strict=True):
-            spans = tokens.spans[last - count : last]
-            states = tokens.vectors[0][last - count : last]
+        ends = np.cumsum(tokens.counts)  # of each text's tokens, which lie one after the other
+        for (text, begin, end), tokens_end, count in zip(batch, ends, tokens.counts, strict=True):
+            spans = tokens.spans[tokens_end - count : tokens_end]
+            states = tokens.vectors[0][tokens_end - count : tokens_end]
             is_in_word = (spans[:, 0] < end) & (spans[:, 1] > begin)
             if is_in_word.any():  # what was cut off is not read
                 texts_read.append(text)
@@ -194,8 +194,8 @@ def _places(
         for match in pattern.finditer(text):
             if cuts_word(text, *match.span()):
                 continue
-            first = max(0, match.start() - _AROUND)
-            yield text[first : match.end() + _AROUND], match.start() - first, match.end() - first
+            start = max(0, match.start() - _AROUND)
+            yield text[start : match.end() + _AROUND], match.start() - start, match.end() - start
 
 
 def _placed(
@@ -220,6 +220,11 @@ def _placed(
 
 
 def _one_token(tokenizer: Any, word: str) -> int:
+    """Returns the id of a word that is one token.
+
+    Raises:
+        UsageError: The word is several tokens.
+    """
     ids = word_ids(tokenizer, word)
     if len(ids) > 1:
         pieces = " ".join(tokenizer.id_to_token(i) for i in ids)
