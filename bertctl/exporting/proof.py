@@ -178,18 +178,19 @@ class Comparison:
             folder_tolerance=tolerance,
         )
 
-    def _changes(self, other: Answers) -> list[Floats]:
-        """Returns by how much the numbers differ that answers are made of: logits, vectors."""
+    def _changes(self, graph: Answers) -> list[Floats]:
+        """Returns how far the graph's logits or vectors are from the model's, number by number."""
         return [
-            np.abs(self.model.outputs[name] - other.outputs[name]) / self.scale
+            np.abs(self.model.outputs[name] - graph.outputs[name]) / self.scale
             for name in ("logits", "vectors")
             if name in self.model.outputs
         ]
 
     def _by_row(self, changes: Sequence[Floats]) -> Floats:
-        """Returns (N,) largest difference of each row's outputs.
+        """Returns (N,) largest difference of each row's outputs; 0 if rows have none of their own.
 
-        It is 0 where they are none of its own.
+        Args:
+            changes: Differences of all outputs, an array per kind of output.
         """
         largest = np.zeros(len(self.rows))
         for change in changes:
@@ -266,6 +267,7 @@ class Comparison:
         return [int(length) for length in np.unique(lengths)]
 
     def _at_length(self, session: GraphSession, length: int) -> float:
+        """Returns how far the graph is from the model on a few windows of so many tokens."""
         windows = [resized(window, length, self._special) for window in self.windows[-_PER_LENGTH:]]
         windows = [window for window in windows if len(window) == length]
         if windows:
@@ -296,6 +298,7 @@ class Comparison:
         return expected, largest / self.scale
 
     def _of_model(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns the outputs of the model by name, for a batch of inputs by name."""
         import torch
 
         tensors = {name: torch.from_numpy(inputs[name]) for name in self.network.names}

@@ -122,10 +122,11 @@ class QualityCheck:
     def flips(self, after: Scores) -> dict[str, int]:
         """Returns how many rows have another answer, by the label that they had before."""
         counts: Counter[str] = Counter()
-        for first, second in zip(self.before.lines, after.lines, strict=True):
-            if answer_of(first) != answer_of(second):
-                label = answer_of(first)
-                counts[label if isinstance(label, str) and self._has_labels else _NO_LABEL] += 1
+        for line_before, line_after in zip(self.before.lines, after.lines, strict=True):
+            label = answer_of(line_before)
+            if label != answer_of(line_after):
+                is_label = isinstance(label, str) and self._has_labels
+                counts[label if is_label else _NO_LABEL] += 1
         return dict(counts)
 
     @property

@@ -35,10 +35,10 @@ def check_precision(file_format: str, precision: str) -> None:
         UsageError: With those that it has.
     """
     if precision not in PRECISIONS[file_format]:
-        others = [name for name, has in PRECISIONS.items() if precision in has]
+        formats = [name for name, precisions in PRECISIONS.items() if precision in precisions]
         raise UsageError(
             f"`to={file_format}` has no {precision} on a CPU",
-            remedy=f"Choose from {', '.join(PRECISIONS[file_format])}, or `to={others[0]}`.",
+            remedy=f"Choose from {', '.join(PRECISIONS[file_format])}, or `to={formats[0]}`.",
         )
 
 

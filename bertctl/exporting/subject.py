@@ -99,6 +99,7 @@ class Subject:
 
 
 def _unpadded(inputs: Mapping[str, Array]) -> list[Window]:
+    """Returns the windows in a padded batch of (..., T) inputs, without padding."""
     n_tokens = inputs["input_ids"].shape[-1]
     ids, types, mask = (
         inputs[name].reshape(-1, n_tokens)

@@ -142,6 +142,11 @@ def _check_spec(source: ExportFolder, spec: VectorSpec) -> None:
 
 
 def _refuse(source: ExportFolder, reason: str) -> NoReturn:
+    """Refuses what an export can't do, such as "has the last layer only".
+
+    Raises:
+        UsageError: Always.
+    """
     raise UsageError(
         f"{source.path} is an export, which {reason}",
         remedy="Give the model that it was made from: `source` in export.json names it.",

@@ -93,6 +93,7 @@ def _write_safetensors(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _write_h5(path: Path, layout: VectorLayout, folder: Path) -> None:
+    """Writes the arrays of a folder as data sets of an HDF5 file."""
     import h5py
 
     with h5py.File(path, "w") as file:

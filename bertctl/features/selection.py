@@ -162,8 +162,8 @@ class ProbeTrainer:
         if learned and self._job.settings.multi_label:
             message = f"'{learned[0]}' learns its mix with a logistic regression on one label"
             raise UsageError(message, remedy="Take other layers.")
-        few = self._chosen_on(rows)
-        return self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
+        sample = self._chosen_on(rows)
+        return self._job.settings.folds_of(self._labels[rows][sample], self._groups[rows][sample])
 
     def train(
         self,

@@ -43,8 +43,8 @@ class Input:
         kind: format of a file; by its suffix when None.
         split: of a data set.
         skipped: gets the rows of a file that can't be read.
-        hints: Fields of `settings` that were said of another file: they count where this one has
-            such columns.
+        hints: Names of fields of `settings` that were given for another file, such as "text_column"
+            for the training rows. They count only if this file has such a column.
     """
 
     names: str | Sequence[str] | MemoryFile
@@ -151,12 +151,11 @@ def rows_of_split(
 
 
 def _with_text(rows: Rows) -> Rows:
-    """Returns sentences of words with their text beside them.
+    """Returns rows with a column `text`: that of words is the words with blanks between.
 
-    Output files show it and sizes are measured by it.
+    Output files show it, and chunks are sized by it.
     """
     if rows.has("text") or not rows.has("words"):
         return rows
-    return replace(
-        rows, columns={"text": [" ".join(words) for words in rows.columns["words"]], **rows.columns}
-    )
+    texts = [" ".join(words) for words in rows.columns["words"]]
+    return replace(rows, columns={"text": texts, **rows.columns})

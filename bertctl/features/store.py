@@ -75,9 +75,12 @@ class VectorLayout:
 
 @contextmanager
 def outliving(rows: Callable[[], int]) -> Iterator[None]:
-    """Makes a signal that cuts work off report how many rows are whole.
+    """Adds to the message of a stopped command how many rows are whole, within `with`.
 
-    `--resume` goes on from them.
+    `--resume` continues from them.
+
+    Args:
+        rows: Returns their number.
     """
     try:
         yield

@@ -102,17 +102,19 @@ def shown_name(column: str, rows: Rows) -> str:
 
     That is its canonical name, such as `text`; its own one where the file calls another column so.
     """
-    others = [name for canonical, name in rows.file_names.items() if canonical != column]
-    is_taken = rows.has(beside_canonical(column)) or column in others
+    names_of_other_columns = [
+        name for canonical, name in rows.file_names.items() if canonical != column
+    ]
+    is_taken = rows.has(beside_canonical(column)) or column in names_of_other_columns
     if is_taken:
         return rows.file_names.get(column, column)
     return column
 
 
 def beside(columns: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a file with the fields of an answer.
+    """Returns the columns of a file and behind them the fields of an answer.
 
-    The fields give way where names clash.
+    A field that is called like a column gets another name.
     """
     merged = dict(columns)
     for name, value in fields.items():

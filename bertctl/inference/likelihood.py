@@ -38,6 +38,7 @@ class Scorer:
     def __init__(self, model: MaskedModel, variant: Variant = "within-word") -> None:
         self._model = model
         self._variant = variant
+        # Totals of all texts so far, for the summary.
         self._texts = self._tokens = self._pairs = self._right = 0
         self._sum = 0.0
 

@@ -196,6 +196,11 @@ class MaskedModel:
         listener.finish("filling")
 
     def _encode(self, text: str, number: int) -> Encoding:
+        """Returns a text as tokens, one of them at least a mask.
+
+        Raises:
+            DataError: It has none; with its number, which counts from 0 here.
+        """
         encoding = self.tokenizer.encode(text)
         if self.mask_id not in encoding.ids:
             raise DataError(f"text {number + 1} has no mask: {text[:60]!r}", remedy=self.remedy)

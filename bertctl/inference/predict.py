@@ -226,9 +226,12 @@ class Predictor:
         return Answered(source_rows, features, outputs, answers)
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the answer to a row as files show it.
+        """Returns the answer to a row as files show it: id, texts, prediction, probabilities, ....
 
-        It has id, texts, prediction, probabilities, tokens, and truncated.
+        Args:
+            answered: Rows with their answers.
+            index: Which of them.
+            reads: Further columns of the rows to be shown.
         """
         line = self.input_fields(answered, index, reads)
         fields = self.answer_fields(answered, index)
@@ -360,9 +363,9 @@ def tell_truncation(
 
 
 def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an answer that is one label or choice with its probability.
+    """Returns an answer with the probability of its label or choice behind the prediction.
 
-    Another answer as it is.
+    An answer that has no such probability, or has it already, is returned as it is.
     """
     prediction = answer["prediction"]
     probabilities = answer.get("probabilities")
@@ -653,10 +656,10 @@ def _settings_hash(
 
 def _watched(chunks: Iterable[Rows], total: int, listener: Listener) -> Iterator[Rows]:
     """Yields the rows whose answers are merged, and tells how many there have been."""
-    done = 0
+    n_rows = 0
     for rows in chunks:
-        done += len(rows)
-        listener.advance("merging", done, total)
+        n_rows += len(rows)
+        listener.advance("merging", n_rows, total)
         yield rows
 
 

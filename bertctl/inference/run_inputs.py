@@ -284,11 +284,11 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
 
 
 def _number_known(hashes: Ints, known: Ints) -> int:
-    """Returns how many hashes are among ascending ones that are known."""
+    """Returns how many hashes are among the known ones, which are in ascending order."""
     if not len(known):
         return 0
     positions = np.searchsorted(known, hashes)
-    positions[positions == len(known)] = 0
+    positions[positions == len(known)] = 0  # beyond the largest: any position, as none is equal
     return int((known[positions] == hashes).sum())
 
 

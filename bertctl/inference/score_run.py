@@ -246,12 +246,14 @@ def _write_apart(
 
 
 def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> None:
-    """Takes the differences from baselines out of metrics.json where scores changed.
+    """Removes differences from baselines of splits whose primary metric has changed.
 
-    That is where a split has other scores than before.
+    A new threshold or temperature changes answers, and so the difference. `gate --beats` computes
+    it anew from the predictions.
 
-    A threshold or a temperature changes answers; `gate --beats` computes the difference anew by the
-    predictions.
+    Args:
+        metrics: Content of metrics.json, which is changed.
+        fresh: The new scores by split.
     """
     primary = metrics["primary"]["name"]
     for split, by_name in fresh.items():
@@ -358,5 +360,6 @@ def _baseline(
 def _write(
     run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: MetricsDocument
 ) -> None:
+    """Writes the predictions and metrics.json of a folder."""
     write_predictions(folder, results, run.recipe.evaluation)
     write_json(folder.metrics, metrics.as_json())

@@ -313,11 +313,11 @@ def _check_outputs(
 def _activation_of_pairs(config: Mapping[str, object]) -> str:
     """Returns the function that a CrossEncoder of sentence-transformers applies to its score."""
     section = config.get("sentence_transformers")
+    activation = None
     if isinstance(section, Mapping):
-        today = section.get("activation_fn")
-    else:
-        today = None
-    return str(today or config.get("sbert_ce_default_activation_function") or "Identity")
+        activation = section.get("activation_fn")
+    older_name = "sbert_ce_default_activation_function"  # older folders have it
+    return str(activation or config.get(older_name) or "Identity")
 
 
 def _reading_of(

@@ -38,7 +38,11 @@ class WindowAnswers:
 
     @classmethod
     def read(cls, folder: Path, how: ExportWindows) -> Self:
-        """Returns what the folder of an export holds.
+        """Returns the last layer of an exported model, as its folder has it.
+
+        Args:
+            folder: Folder of the export.
+            how: How the windows of a text are pooled.
 
         Raises:
             UnavailableError: The file is missing or damaged.

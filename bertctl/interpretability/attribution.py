@@ -187,12 +187,15 @@ def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribu
 def gradient_x_input(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns the products of each token's vector and its gradient.
+    """Returns the products of each token's vector and the gradient by it.
 
-    They are a line through the text itself, which adds up to nothing in particular.
+    Unlike integrated gradients, they add up to nothing in particular.
     """
-    computed = network.gradients(lines, np.ones(len(lines)), of_input=True)
-    return [Attribution.of(*parts) for parts in zip(lines, *computed, strict=True)]
+    values, products = network.gradients(lines, np.ones(len(lines)), of_input=True)
+    return [
+        Attribution.of(line, value, line_products)
+        for line, value, line_products in zip(lines, values, products, strict=True)
+    ]
 
 
 def leave_one_out(

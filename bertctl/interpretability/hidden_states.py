@@ -256,12 +256,12 @@ _Side = tuple[Floats32, Floats]
 
 
 def _squared_norm(x: _Side, i: int, y: _Side, j: int) -> float:
-    """Returns the squared norm of X'Y, some rows at a time.
+    """Returns the squared Frobenius norm of X'Y, computed from some rows at a time.
 
-    X is the layer i of x, Y the layer j of y, their centres taken away.
+    X is layer i of the vectors x, and Y is layer j of y, each without its centre.
     """
     a, centre_a = x
     b, centre_b = y
-    parts = [slice(first, first + _CHUNK) for first in range(0, len(a), _CHUNK)]
-    product = sum((a[part, i] - centre_a[i]).T @ (b[part, j] - centre_b[j]) for part in parts)
+    chunks = [slice(begin, begin + _CHUNK) for begin in range(0, len(a), _CHUNK)]
+    product = sum((a[rows, i] - centre_a[i]).T @ (b[rows, j] - centre_b[j]) for rows in chunks)
     return float(np.square(product).sum())

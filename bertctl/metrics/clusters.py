@@ -46,7 +46,7 @@ def numbered(keys: Sequence[Hashable]) -> Ints | None:
 
 
 def number_of(clusters_N: Ints | None) -> int | None:
-    """Returns G; None without clusters."""
+    """Returns how many clusters there are; None without clusters."""
     if clusters_N is None:
         return None
     return int(clusters_N.max()) + 1
@@ -107,7 +107,7 @@ def _design_effect(alone: float, sums_G: Floats, n: float) -> float:
         n: examples or trials.
     """
     G = sums_G.size
-    if G < 2 or alone <= SAME:
+    if G < 2 or alone <= SAME:  # without any spread, each cluster counts as one example
         return n / G
     together = G / (G - 1) * float((sums_G**2).sum())
     return max(1.0, together / alone) * student_stretch(degrees_of_freedom(G)) ** 2

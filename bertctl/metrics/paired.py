@@ -413,6 +413,7 @@ def detectable(low: float, high: float) -> float:
 
 
 def _exchange(clusters: Ints | None) -> str:
+    """Returns what the test is called in results: with clusters, whole ones are exchanged."""
     if clusters is None:
         return "exchange test"
     return "exchange of clusters"
@@ -428,13 +429,14 @@ def detectable_shares(n: int) -> dict[str, float]:
             McNemar's test;
         `limit`: of a run from a fixed limit, where nine in ten answers are right.
     """
-    sure = statistics.quantile_of_normal()
+    z = statistics.quantile_of_normal()
     variances = {"runs": DISAGREEMENT, "limit": 0.9 * 0.1}
     errors = {name: math.sqrt(variance / n) for name, variance in variances.items()}
-    return {name: detectable(-sure * error, sure * error) for name, error in errors.items()}
+    return {name: detectable(-z * error, z * error) for name, error in errors.items()}
 
 
 def _affordable(resamples: int, n: int) -> int:
+    """Returns how many resamples are drawn: fewer of many examples, to take no longer."""
     if n <= MANY:
         return resamples
     return min(resamples, RESAMPLES // 2)

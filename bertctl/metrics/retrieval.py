@@ -39,11 +39,12 @@ def ranks_of(similarities: Floats, relevant: Ints) -> list[int]:
         similarities: (C,) similarities of the query with all candidates.
         relevant: Numbers of the candidates that belong to it.
     """
-    others = np.sort(np.delete(similarities, relevant))
+    wrong_candidates = np.sort(np.delete(similarities, relevant))
     best_first = np.sort(similarities[relevant])[::-1]
     lowest_ties = best_first - _ROUNDING * np.maximum(1.0, np.abs(best_first))
-    others_before = len(others) - np.searchsorted(others, lowest_ties, side="left")
-    ranks: list[int] = (others_before + np.arange(1, len(relevant) + 1)).tolist()
+    n_not_before = np.searchsorted(wrong_candidates, lowest_ties, side="left")
+    n_before = len(wrong_candidates) - n_not_before
+    ranks: list[int] = (n_before + np.arange(1, len(relevant) + 1)).tolist()
     return ranks
 
 
@@ -55,14 +56,15 @@ def reciprocal(ranks: Sequence[int], _relevant: int) -> float:
 
 
 def gain(ranks: Sequence[int], relevant: int) -> float:
-    """Returns the discounted gain of the right ones among the first ten.
+    """Returns nDCG@10: the discounted gain of right candidates as a share of the greatest possible.
 
-    It is divided by the greatest possible one.
+    Args:
+        ranks: Ranks of a query's right candidates, from 1.
+        relevant: How many right candidates there are.
     """
     discounted = sum(1.0 / np.log2(1 + rank) for rank in ranks if rank <= AT)
-    return float(
-        discounted / sum(1.0 / np.log2(1 + rank) for rank in range(1, min(relevant, AT) + 1))
-    )
+    best_ranks = range(1, min(relevant, AT) + 1)
+    return float(discounted / sum(1.0 / np.log2(1 + rank) for rank in best_ranks))
 
 
 def _recall(at: int) -> Figure:

@@ -247,11 +247,12 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
 def _by_number_answered(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[Ints, Floats]:
-    """Returns (N,) questions by rising odds, and (N + 1,) sums of scores.
+    """Returns (N,) questions by rising null odds, and (N + 1,) sums of all questions' scores.
 
-    The latter are the sums when so many of them are answered.
+    Sum k is that when the first k questions get their answer, and the others "no answer".
     """
     order = np.argsort(null_odds, kind="stable")
+    # Answering a question gains its score; an unanswerable one that is answered loses its 1.
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]
     return order, np.cumsum(np.concatenate([[float((~answerable).sum())], gains]))
 

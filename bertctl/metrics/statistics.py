@@ -535,7 +535,7 @@ def degrees_of_freedom(n_units: int) -> float:
 def student_stretch(degrees: float, confidence: float = CONFIDENCE) -> float:
     """Returns how much wider Student's interval is than the normal one.
 
-    It has these degrees of freedom.
+    For 5 degrees of freedom and 95 % it is 2.57 / 1.96.
     """
     from scipy.special import stdtrit
 
@@ -598,9 +598,14 @@ def influence(statistic: Statistic, counts_M: Ints) -> Floats:
 
 
 def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
-    """Returns the statistic without one example of each kind.
+    """Returns the jackknife's values: the statistic without one example of each kind.
 
     A value that is undefined is replaced by that of all examples.
+
+    Args:
+        statistic: Function of (R, M) counts.
+        counts_M: How often each kind occurs.
+        present: Numbers of the kinds to leave one example out of.
     """
     counts = counts_M.astype(np.float64)
     without = _with_one_changed(statistic, counts, present, -1)

@@ -292,6 +292,7 @@ def _proportion(name: str, rows: Floats) -> Proportion:
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
+    """Returns how many words of a sentence have the right tag; of entities `B-` is `B`."""
     if list(gold) == list(tags):
         return len(gold)
     pairs = zip(gold, tags, strict=True)

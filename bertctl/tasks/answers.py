@@ -251,7 +251,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return dict(self.each_contributions(lines))
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
-        """Yields the same, metric by metric: those of many lines take much memory."""
+        """Yields the name of each metric and what each line adds to it, without `loss`.
+
+        One by one, as contributions of many lines take much memory.
+        """
         for metric in self.defined_metrics():
             contributions_of_metric = self.contributions(lines, metric.name)
             if contributions_of_metric is not None:

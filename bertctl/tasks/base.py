@@ -93,9 +93,15 @@ def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:
     }
 
 
-def alike_labels(usual: str, others: Sequence[str], counts: Mapping[str, int]) -> str:
-    """Returns a warning of labels that differ in case or spacing alone."""
-    listed = ", ".join(f"{name!r} ({counts[name]:,})" for name in others)
+def alike_labels(usual: str, variants: Sequence[str], counts: Mapping[str, int]) -> str:
+    """Returns a warning of labels that differ from the usual one in case or spacing alone.
+
+    Args:
+        usual: The most frequent spelling.
+        variants: Its other spellings.
+        counts: How many rows have each label.
+    """
+    listed = ", ".join(f"{name!r} ({counts[name]:,})" for name in variants)
     return (
         f"the labels {listed} and {usual!r} ({counts[usual]:,}) differ only in case or spacing, "
         "and are learned as different labels; write them alike if they are one"

@@ -108,9 +108,10 @@ class RowDistillation(Distillation[Features, TaughtBatch]):
         return TaughtBatch(batch.inputs, batch.labels, answers)
 
     def counts(self, batch: TaughtBatch) -> Mapping[str, float]:
-        """Returns how many windows have a label, or would have on average.
+        """Returns how many windows have a label, and how many have the teacher's answers.
 
-        With it comes how many windows there are.
+        All have the latter. If only some rows are labelled, the first is the number that as many
+        windows have on average, so that a label weighs the same in every batch.
         """
         n_windows = len(batch.answers)
         if self.labelled is not None:

@@ -46,6 +46,7 @@ _MEANS: Mapping[classification.Average, str] = {
 
 
 def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    """Returns what each line adds to the F1 of the positive label; None where none is positive."""
     if answers.positive is None:
         return None
     positive = answers.labels.index(answers.positive)
@@ -55,6 +56,7 @@ def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
 def _mean_f1(
     average: classification.Average, answers: "ClassAnswers", lines: Lines
 ) -> Contributions:
+    """Returns what each line adds to the mean F1 of the labels, as a metric's definition needs."""
     return answers.mean_f1(average, lines)
 
 
@@ -228,6 +230,7 @@ answer({example})"""
         return dict(self._each_of_labels(lines))
 
     def _each_of_labels(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        """Yields each metric of one label by its name, such as `recall:spam`."""
         gold, predicted = self.present(lines)
         for label, is_gold, is_predicted in zip(self.labels, gold.T, predicted.T, strict=True):
             rows = np.stack([is_gold, is_predicted, is_gold & is_predicted], axis=1)
@@ -252,16 +255,16 @@ answer({example})"""
         gold, predicted = sides(lines)
         return self._present_in(gold), self._present_in(predicted)
 
-    def _present_in(self, side: Sequence[Any]) -> Bools:
-        """Returns (N, C) whether each label is among the gold answers, or among the predictions."""
+    def _present_in(self, answers: Sequence[Any]) -> Bools:
+        """Returns (N, C) whether each of N answers, gold or predicted, has each label."""
         rows = []
-        for names in map(_names, side):
+        for names in map(_names, answers):
             row = [label in names for label in self.labels]
             rows.append(row)
         return np.array(rows, dtype=np.bool_)
 
     def answered(self, line: Line, constant: Any) -> Line:
-        """Returns a line with the constant answer, which is sure of itself."""
+        """Returns a line with the constant answer, with a probability of 1."""
         return {
             **super().answered(line, constant),
             "probabilities": dict.fromkeys(_names(constant), 1.0),
@@ -303,7 +306,7 @@ answer({example})"""
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both labels."""
         gold, predicted = (
-            ", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction")
+            ", ".join(_names(line[key])) or "(none)" for key in ("gold", "prediction")
         )
         return self.shown_input(line), gold, predicted
 
@@ -480,8 +483,8 @@ def _pair(
     return name if name in gold else None, name if name in predicted else None
 
 
-def _names(side: Any) -> list[str]:
-    """Returns the label, or labels, as names."""
-    if isinstance(side, list):
-        return list(map(str, side))
-    return [str(side)]
+def _names(answer: Any) -> list[str]:
+    """Returns the names in an answer: `"a" -> ["a"]`, `["a", "b"] -> ["a", "b"]`."""
+    if isinstance(answer, list):
+        return list(map(str, answer))
+    return [str(answer)]

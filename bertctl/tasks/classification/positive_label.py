@@ -61,8 +61,9 @@ def _guess(labels: Sequence[str]) -> str:
     Where the names don't tell, the later one in the model's order: the data sets of GLUE end with
     the positive label.
     """
-    first, second = labels
-    sides = [bool(_YES.fullmatch(name)) - bool(_NO.fullmatch(name)) for name in (first, second)]
-    if sides[0] > sides[1]:
-        return first
-    return second
+    earlier, later = labels
+    # 1 for a name such as "yes", -1 for one such as "no", 0 for others.
+    scores = [bool(_YES.fullmatch(name)) - bool(_NO.fullmatch(name)) for name in (earlier, later)]
+    if scores[0] > scores[1]:
+        return earlier
+    return later

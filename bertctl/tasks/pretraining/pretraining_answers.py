@@ -18,6 +18,7 @@ class _Perplexity(Contributions):
     """Its interval is that of the mean loss, with e to the power of its ends."""
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
+        """Returns the interval of the mean loss, with e to the power of its ends."""
         of_loss = replace(contributions.loss(*self.rows.T), clusters=self.clusters)
         ends = of_loss._interval(resamples, seed)
         low, high = (None if end is None else float(np.exp(end)) for end in ends)
@@ -86,6 +87,7 @@ def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
 
 
 def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
+    """Returns what each document adds to the share of pairs whose order is told."""
     if "pairs" in lines[0]:
         return _share(lines, "pairs_right", "pairs")
     return None

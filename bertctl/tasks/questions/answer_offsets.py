@@ -42,13 +42,13 @@ class Contexts:
     char_ends: Ints32
     unknown: Ints
 
-    def followed_by(self, others: "Contexts") -> "Contexts":
-        """Returns these contexts and then the others."""
+    def followed_by(self, appended: "Contexts") -> "Contexts":
+        """Returns these contexts and then the appended ones."""
         return Contexts(
-            tokens=self.tokens.followed_by(others.tokens),
-            char_starts=np.concatenate([self.char_starts, others.char_starts]),
-            char_ends=np.concatenate([self.char_ends, others.char_ends]),
-            unknown=np.concatenate([self.unknown, others.unknown]),
+            tokens=self.tokens.followed_by(appended.tokens),
+            char_starts=np.concatenate([self.char_starts, appended.char_starts]),
+            char_ends=np.concatenate([self.char_ends, appended.char_ends]),
+            unknown=np.concatenate([self.unknown, appended.unknown]),
         )
 
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
@@ -106,6 +106,7 @@ def _without_blanks(offsets: Ints32, text: str) -> Ints32:
 
 @functools.cache
 def _grapheme_splitter() -> "PreTokenizer":
+    r"""Returns a splitter of texts into graphemes, the characters that a reader sees (`\X`)."""
     from tokenizers import Regex, pre_tokenizers
 
     return pre_tokenizers.Split(Regex(r"\X"), "isolated")
@@ -203,7 +204,10 @@ def _characters_in(encoded: bytes, encoding: str) -> int:
 
 
 def _without_carriage_returns(context: str, start: int) -> int:
-    """Returns an offset that counts a line end as two characters as one that counts it as one."""
+    r"""Returns the right offset for one that was counted with two characters per line end.
+
+    In "a\nb", offset 3 (as in "a\r\nb") becomes 2. It is -1 if the offset is inside a line end.
+    """
     place = 0
     while place < len(context) and start > 0:
         start -= 2 if context[place] == "\n" else 1

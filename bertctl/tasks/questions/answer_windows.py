@@ -347,9 +347,17 @@ def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
 
 
 def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
-    """Returns (U, 2) positions of the answers in their windows.
+    """Returns (U, 2) positions of each answer's first and last token in its windows.
 
-    It is that of [CLS] where the whole answer is not there.
+    In a window without the whole answer both are the position of "no answer" ([CLS]). They are
+    `IGNORED` if the answer is lost.
+
+    Args:
+        spans: (U, 2) first and last token of the answer in the context.
+        first: (U,) first token of the context in the window.
+        counts: (U,) tokens of the context in the window.
+        context_at: (U,) position of the first of them in the window.
+        nulls: (U,) position of "no answer".
     """
     is_inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
     targets = np.where(

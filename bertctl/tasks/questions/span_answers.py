@@ -34,6 +34,7 @@ def raw(lines: Lines) -> tuple[Floats, Floats, Bools]:
 
 
 def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
+    """Returns what each question adds to exact match, of one kind of question or of all."""
     scored = _of_kind(lines, answerable)
     if scored:
         return clustered(contributions.share(scored[0] > 0), scored[2])
@@ -41,6 +42,7 @@ def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contribut
 
 
 def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
+    """Returns what each question adds to the mean F1, of one kind of question or of all."""
     scored = _of_kind(lines, answerable)
     if scored:
         return clustered(contributions.fraction(scored[1]), scored[2])

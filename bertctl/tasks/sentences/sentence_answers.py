@@ -74,6 +74,7 @@ def _f1(_: Answers, lines: Lines) -> Contributions | None:
 
 
 def _accuracy(answers: Answers, lines: Lines) -> Contributions | None:
+    """Returns what each pair adds to accuracy; None without a threshold of the similarity."""
     if "match" in lines[0]:
         return accuracy(answers, lines)
     return None

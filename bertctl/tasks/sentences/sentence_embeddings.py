@@ -415,6 +415,7 @@ class SentenceEmbeddings(Task):
         return _row_similarities(self.said.similarity, outputs, features)
 
     def _search(self, plan: SearchPlan, outputs: Outputs) -> list[SearchResult]:
+        """Returns what each query finds, by the measure that the model's folder names."""
         return search(
             plan,
             outputs["vectors"],
@@ -520,6 +521,7 @@ def _choose_loss(recipe: Recipe, kind: RowKind, names: Sequence[str], train: Row
 
 def _row_similarities(measure: str, outputs: Outputs, features: SentenceFeatures) -> Floats32:
     """Returns the (N,) similarities of the rows' first two texts."""
-    first = outputs["vectors"][features.places[:, 0]]
-    second = outputs["vectors"][features.places[:, 1]]
-    return row_similarities(measure, first, second)
+    vectors = outputs["vectors"]
+    first_vectors = vectors[features.places[:, 0]]
+    second_vectors = vectors[features.places[:, 1]]
+    return row_similarities(measure, first_vectors, second_vectors)

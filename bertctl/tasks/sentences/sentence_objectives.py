@@ -97,7 +97,10 @@ class ContrastiveObjective(SentenceObjective):
     """
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the sum over pairs."""
+        """Returns the sum over pairs: squared distances of matches, squared violations of others.
+
+        A pair that does not belong together violates the margin if it is nearer than that.
+        """
         distances = 1.0 - _cosines(vectors)
         labels = batch.gold
         violations = functional.relu(self.margin - distances)
@@ -115,7 +118,7 @@ class TripletObjective(SentenceObjective):
         return {"loss": float((batch.keys[:, 2] >= 0).sum())}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the sum over triplets."""
+        """Returns the sum over triplets of how far negatives are short of the margin."""
         anchors = vectors[:, 0]
         to_positives = functional.pairwise_distance(anchors, vectors[:, 1])
         to_negatives = functional.pairwise_distance(anchors, vectors[:, 2])
@@ -154,14 +157,16 @@ class CosentObjective(SentenceObjective):
         return {"loss": 1.0}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the logarithm of 1 + the sum over all two pairs.
+        """Returns log(1 + the sum of exp(cosine i - cosine j)) over two rows of the batch.
 
-        Of these the first should be less alike.
+        Those are all i and j of which the texts of i should be less alike: its gold score is lower.
         """
         cosines = _cosines(vectors) * self.scale
-        wrong = cosines[:, None] - cosines[None, :]
-        wrong = wrong.masked_fill(batch.gold[:, None] >= batch.gold[None, :], -torch.inf)
-        return torch.cat([wrong.flatten(), wrong.new_zeros(1)]).logsumexp(dim=0)
+        differences = cosines[:, None] - cosines[None, :]
+        is_in_order = batch.gold[:, None] >= batch.gold[None, :]
+        differences = differences.masked_fill(is_in_order, -torch.inf)
+        # The zero is the 1 in the logarithm.
+        return torch.cat([differences.flatten(), differences.new_zeros(1)]).logsumexp(dim=0)
 
 
 class MultipleNegatives(SentenceObjective):

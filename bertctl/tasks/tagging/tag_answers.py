@@ -32,6 +32,7 @@ def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
 
 
 def _of_entities(name: str, answers: "TagAnswers", lines: Lines) -> Contributions | None:
+    """Returns what each line adds to a metric of entities; None where tags mark none."""
     if answers.mark_entities:
         return entity_score(name, entity_counts(*sides(lines)))
     return None
@@ -41,6 +42,7 @@ _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTI
 
 
 def _relaxed(answers: "TagAnswers", lines: Lines) -> Contributions | None:
+    """Returns what each line adds to the F1 of entities for which one shared word is enough."""
     if answers.mark_entities:
         return entity_score("entity_f1", tagging.relaxed_counts(*sides(lines)))
     return None
@@ -101,8 +103,8 @@ def _by_kind(spans: Iterable[tagging.Entity]) -> Counter[str]:
 def _tags_of(lines: Lines) -> list[str]:
     """Returns the tags in gold answers and predictions, sorted."""
     tags = set[str]()
-    for side in sides(lines):
-        tags.update(*side)
+    for tags_of_lines in sides(lines):
+        tags.update(*tags_of_lines)
     return sorted(tags, key=natural_order)
 
 

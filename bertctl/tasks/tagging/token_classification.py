@@ -405,7 +405,7 @@ class TokenClassification(Task):
         if self.scheme is None:
             return []
         counts = self._entity_counts(train)
-        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+        return [alike_labels(usual, variants, counts) for usual, variants in spelt_alike(counts)]
 
     def _entity_counts(self, rows: Rows) -> Counter[str]:
         """Returns how many entities of each type the rows have."""
@@ -434,7 +434,7 @@ class TokenClassification(Task):
         return self.scheme and (self.asked or scheme_of_rows or self.scheme)
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
-        """Returns tags as the model learns them."""
+        """Returns tags as the model learns them: those of entities in IOB2, others as they are."""
         if self.scheme is None:
             return tags
         return write_tags(entities(tags), len(tags), "IOB2")

@@ -164,9 +164,7 @@ class WordFeatures(SplitFeatures):
         )
 
     def places_beside(self, word: int) -> tuple[int, Ints]:
-        """Returns the window that answers for a word.
-
-        It also returns where the words stand that the window answers for.
+        """Returns the window that answers for a word, and where all words are that it answers for.
 
         Returns:
             The window, and (W, 2) positions in it: of each word's first token, and the one after
@@ -294,7 +292,10 @@ def _tokens_of(
 
 
 def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
-    """Returns id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
+    """Returns the id of the unknown token, which stands for a word that is turned into nothing.
+
+    It is that of a special token if the vocabulary needs no unknown one (bytes).
+    """
     special = chain.from_iterable(slot.ids for slot in layout.slots)
     by_name = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
     return next((i for i in (unknown_id(tokenizer), *by_name, *special) if i is not None), 0)
