@@ -185,17 +185,20 @@ class DatasetRow:
 
     def columns_on_hub(self, split: SplitRow) -> Columns:
         """Returns what the columns are called in the hub's file of a split."""
-        return _labelled((self.hub and self.hub.columns) or self.columns, split)
+        if self.hub is not None and self.hub.columns is not None:
+            return _labelled(self.hub.columns, split)
+        return _labelled(self.columns, split)
 
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
-        """Returns the published score to show beside a split's.
+        """Returns the published score to show beside that of a split; None if there is none.
 
-        It is that of the split, or of its test counterpart.
+        It may be of the test split that corresponds: `test_matched` for `validation_matched`.
         """
         counterparts = (split, split.replace("validation", "test"))
-        return next(
-            (p for p in self.published if p.split in counterparts and p.metric == metric), None
-        )
+        for score in self.published:
+            if score.split in counterparts and score.metric == metric:
+                return score
+        return None
 
     def split(self, name: str) -> SplitRow:
         """Returns a split by name.
@@ -223,21 +226,23 @@ class DatasetRow:
                 yield "splits", f"the split {split.name} has neither a file nor a place on the hub"
             for file in filter(is_address, split.files):
                 yield "splits", f"{split.name}: {address_problem(file)}. {address_remedy(file)}"
-        for attribute, names in {
+        unique_names = {
             "splits": self.split_names,
             "labels": self.labels,
             "metrics": self.metrics,
-        }.items():
-            twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-            if twice:
-                yield attribute, f"given twice: {listing(twice)}"
+        }
+        for attribute, names in unique_names.items():
+            repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+            if repeated:
+                yield attribute, f"given twice: {listing(repeated)}"
         if len(self.labels) == 1:
             yield (
                 "labels",
                 "one label leaves nothing to learn; give all of them, or none to find them in "
                 "training",
             )
-        if self.hub is not None and self.hub.file == self.hub.file_of("") and len(self.splits) > 1:
+        has_no_placeholder = self.hub is not None and self.hub.file == self.hub.file_of("")
+        if self.hub is not None and has_no_placeholder and len(self.splits) > 1:
             yield (
                 "hub",
                 f"the file {self.hub.file} is the same for every split; write {{split}} where its "
@@ -246,6 +251,7 @@ class DatasetRow:
 
 
 def _labelled(columns: Columns, split: SplitRow) -> Columns:
+    """Returns the columns of a split, without the label column if its labels may not be used."""
     if split.labelled:
         return columns
     return replace(columns, label=None)

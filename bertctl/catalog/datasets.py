@@ -39,21 +39,23 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
             what it should be.
         UnavailableError: the file can't be read.
     """
-    known = builtin_datasets()
-    spellings = {_plain(spelling): row for row in known.values() for spelling in row.folders}
-    builtin = known.get(name) or spellings.get(_plain(name))
+    datasets = builtin_datasets()
+    spellings: dict[str, DatasetRow] = {}
+    for row in datasets.values():
+        spellings.update((_plain(spelling), row) for spelling in row.folders)
+    builtin = datasets.get(name) or spellings.get(_plain(name))
     if builtin is not None:
         return builtin
     if datasets_file is not None:
         from bertctl.catalog.datasets_file import read_datasets
 
         path = Path(datasets_file)
-        known = {**read_datasets(path, reserved=known, home=path.parent), **known}
-    if name in known:
-        return known[name]
+        datasets = {**read_datasets(path, reserved=datasets, home=path.parent), **datasets}
+    if name in datasets:
+        return datasets[name]
     raise UsageError(
-        hinted(f"unknown data set '{name}'", _plain(name), known),
-        remedy=f"Names: {', '.join(known)}. Files of your own: "
+        hinted(f"unknown data set '{name}'", _plain(name), datasets),
+        remedy=f"Names: {', '.join(datasets)}. Files of your own: "
         f"`{command('finetune text-classification', train_file='FILE')}`, or a datasets.yaml "
         "beside the recipe.",
     )
@@ -65,4 +67,5 @@ def bundled_folder(row: DatasetRow) -> Path:
 
 
 def _plain(name: str) -> str:
+    """Returns a name as it is compared: `SST-2` -> `sst2`."""
     return name.lower().replace("-", "").replace("_", "")

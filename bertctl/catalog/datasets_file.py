@@ -82,18 +82,35 @@ def read_datasets(
 
 
 def _attributes(name: str, values: Any, home: Path | None) -> Any:
-    """Returns a row's attributes as the file has them, each split with its name."""
+    """Returns the attributes of a `DatasetRow` as the file has them, each split with its name.
+
+    Args:
+        name: Of the data set.
+        values: What the file has under this name. Something else than a mapping is returned as it
+            is, and refused by pydantic.
+        home: Folder that is searched for the files.
+    """
     if not isinstance(values, Mapping):
         return values
+    # The file can't write `name` and `home`: with a blank behind them they are unknown keys.
     attributes = {
         key if key not in _NOT_WRITTEN else f"{key} ": value for key, value in values.items()
     }
-    if isinstance(splits := values.get("splits"), Mapping):
+    splits = values.get("splits")
+    if isinstance(splits, Mapping):
         attributes["splits"] = [_split(split, value) for split, value in splits.items()]
     return {**attributes, "name": name, "home": home}
 
 
 def _split(name: str, value: Any) -> dict[str, Any]:
+    """Returns the attributes of a `SplitRow`.
+
+    `train: a.csv` -> `{"files": ["a.csv"], "name": "train"}`.
+
+    Args:
+        name: Of the split.
+        value: A file, a list of files, or the attributes.
+    """
     if isinstance(value, Mapping):
         attributes = dict(value)
     else:
@@ -104,19 +121,27 @@ def _split(name: str, value: Any) -> dict[str, Any]:
 
 
 def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
-    """Returns line and sentence of one thing that pydantic found."""
+    """Returns the line and the sentence of one fault that pydantic has found.
+
+    Args:
+        entry: One of pydantic's errors.
+        name: Of the data set.
+        document: The file.
+    """
     location = (name, *(part.strip() for part in entry["loc"] if isinstance(part, str)))
     dotted = ".".join(location)
+    line = _line(document, location)
     if entry["type"] == "unexpected_keyword_argument":
         section: Any = _SECTIONS.get(location[-2], DatasetRow)
-        hint = did_you_mean(
-            location[-1],
-            [field.name for field in fields(section) if field.name not in _NOT_WRITTEN],
-        )
-        return _line(document, location), f"{dotted}: unknown key" + (f", {hint}" if hint else "")
+        known = [field.name for field in fields(section) if field.name not in _NOT_WRITTEN]
+        hint = did_you_mean(location[-1], known)
+        message = f"{dotted}: unknown key"
+        if hint:
+            message += f", {hint}"
+        return line, message
     if entry["type"] == "missing":
-        return _line(document, location), f"{dotted}: is needed and not there"
-    return _line(document, location), f"{dotted}: {entry['input']!r:.60} given: {entry['msg']}"
+        return line, f"{dotted}: is needed and not there"
+    return line, f"{dotted}: {entry['input']!r:.60} given: {entry['msg']}"
 
 
 def _line(document: Document, location: tuple[str, ...]) -> int:

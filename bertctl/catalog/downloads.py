@@ -71,18 +71,19 @@ class RemoteFile:
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
+        # The length of an ETag tells what it is: SHA-256 of large files, Git's SHA-1 of small ones.
+        # A mirror's own can't be checked.
         if len(self.etag) == 64:
             sha256 = sha256_of(path)
             if sha256 == self.etag:
                 return ""
             return f"its SHA-256 is {sha256}, and the hub says {self.etag}"
         if len(self.etag) == 40:
-            git = hashlib.sha1(
-                b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False
-            ).hexdigest()
-            if git == self.etag:
+            blob = b"blob %d\0" % size + path.read_bytes()
+            git_hash = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+            if git_hash == self.etag:
                 return ""
-            return f"Git's hash of it is {git}, and the hub says {self.etag}"
+            return f"Git's hash of it is {git_hash}, and the hub says {self.etag}"
         return ""
 
 
@@ -110,25 +111,26 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
         except Exception:
             if files_of_hub.patterns:  # without the list nobody knows which files match
                 raise
-    listed = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
-    stated = [
+    licences = [
         tag.removeprefix("license:")
         for tag in description.get("tags") or ()
         if tag.startswith("license:")
     ]
-    # One commit for all, wherever a branch moves.
-    at = replace(files_of_hub, revision=description.get("sha") or files_of_hub.revision)
+    # One commit for all files, even if a branch moves meanwhile.
+    at_commit = replace(files_of_hub, revision=description.get("sha") or files_of_hub.revision)
+    names: Sequence[str] = files_of_hub.files
+    if files_of_hub.patterns:
+        all_names = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
+        # The file that marks a complete copy comes last.
+        matching = filter(files_of_hub.matches, all_names)
+        names = sorted(matching, key=files_of_hub.files.__contains__)
     files = []
-    seconds = constants.HF_HUB_ETAG_TIMEOUT
-    # The file that marks a whole copy comes last.
-    matching = sorted(filter(files_of_hub.matches, listed), key=files_of_hub.files.__contains__)
-    names = matching if files_of_hub.patterns else files_of_hub.files
     for name in names:
         ask = partial(
             get_hf_file_metadata,
-            at.address(name),
+            at_commit.address(name),
             get_token(),
-            seconds,
+            constants.HF_HUB_ETAG_TIMEOUT,
             retry_on_errors=True,
         )
         metadata = within_patience(ask, f"what the hub says of {name}")
@@ -145,7 +147,7 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
                 commit=commit,
                 size=metadata.size,
                 etag=etag,
-                licence=", ".join(stated),
+                licence=", ".join(licences),
             )
         )
     if not files:
@@ -168,18 +170,29 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     """
     folder = Path()
     for file in files:
+        # `1_Pooling/config.json` is one folder deeper than the snapshot.
         folder = _bring_one(file, listener).parents[file.path.count("/")]
-    for file in files[-1:]:  # the branch, when all of the commit is here
-        name_commit(file.wanted.folder, file.wanted.asked, file.commit)
-        if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
-            with contextlib.suppress(UnavailableError):  # the cache may be one that is read alone
-                # So the library notes that the repository has no such file.
-                write_text(file.wanted.folder / ".no_exist" / file.commit / MODULES, "")
+    if not files:
+        return folder
+
+    # The branch gets its commit only now that all files of the commit are here.
+    last_file = files[-1]
+    hub_files = last_file.wanted
+    name_commit(hub_files.folder, hub_files.asked, last_file.commit)
+    if hub_files.matches(MODULES) and not (folder / MODULES).exists():
+        with contextlib.suppress(UnavailableError):  # the cache may be read-only
+            # That is how the library notes that the repository has no such file.
+            write_text(hub_files.folder / ".no_exist" / last_file.commit / MODULES, "")
     return folder
 
 
 def _description(hub_files: HubFiles) -> dict[str, Any]:
-    """Returns what the hub says of a repository: its files and licence."""
+    """Returns what the hub says of a repository, as JSON: its files, its commit, its tags.
+
+    Raises:
+        UnavailableError: The answer is too long.
+        Exception: Whatever huggingface_hub raises.
+    """
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
 
@@ -216,12 +229,10 @@ def _headers() -> dict[str, str]:
 
 
 class _Growing(io.BufferedWriter):
-    """A file that is written through, and that tells how long it is.
-
-    A kill keeps what has come.
+    """A file that grows by a download: each piece is on the disk at once, so a kill loses little.
 
     Attributes:
-        tell_of: Hears of the length.
+        tell_of: Receives the length after each piece.
         announced: Bytes that the hub says there are; None where it doesn't say.
     """
 
@@ -229,6 +240,11 @@ class _Growing(io.BufferedWriter):
     announced: int | None = None
 
     def write(self, data: Any, /) -> int:
+        """Writes a piece of the download, and reports how long the file is now.
+
+        Raises:
+            UnavailableError: The hub sends more than it has announced.
+        """
         sign_of_life(patience.PIECE_SECONDS)
         if self.announced is not None and self.tell() + len(data) > self.announced:
             self.truncate(0)
@@ -242,40 +258,45 @@ class _Growing(io.BufferedWriter):
 
 
 def _bring_one(file: RemoteFile, listener: Listener) -> Path:
-    """Returns where a file is in the cache: as it was there if that is whole, else loaded."""
+    """Returns where a file is in the cache; it is downloaded unless it is there and undamaged.
+
+    Raises:
+        UnavailableError: The bytes are not what the hub says they are.
+        Exception: Whatever huggingface_hub raises, or the system of a disk.
+    """
     from huggingface_hub import constants, hf_hub_download
 
     repo = file.wanted.repo
     kind = file.wanted.repo_type
     blob = file.wanted.folder / "blobs" / file.etag
-    part = blob.with_name(f"{file.etag}.bertctl.incomplete")
-    # Downloaded to where it is read: a copy could be read when half of it is made.
+    incomplete = blob.with_name(f"{file.etag}.bertctl.incomplete")
+    # Without links it is downloaded to where it is read: a copy could be read half made.
     if constants.HF_HUB_DISABLE_SYMLINKS:
         blob = pointer_path(file.wanted.folder, file.commit, file.path)
-    cached = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
-        file.path, blob
-    )
-    for old in (cached, blob):
-        if old.is_file() and file.problem(old):
-            old.unlink()
+    at_commit = replace(file.wanted, revision=file.commit, files=(file.path,))
+    cached = cached_files(at_commit).get(file.path, blob)
+    for path in (cached, blob):
+        if path.is_file() and file.problem(path):
+            path.unlink()
     if not cached.is_file() and not blob.is_file():
-        for target in (blob, part):
-            target.parent.mkdir(parents=True, exist_ok=True)
-        with _Growing(io.FileIO(open_in_place(part, os.O_RDWR | os.O_APPEND), "a")) as out:
-            fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
+        for path in (blob, incomplete):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with _Growing(io.FileIO(open_in_place(incomplete, os.O_RDWR | os.O_APPEND), "a")) as out:
+            fcntl.flock(out, fcntl.LOCK_EX)  # another process may be downloading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
             out.announced = file.size
-            if not blob.is_file():
+            if not blob.is_file():  # else the other process has just finished
                 try:
-                    within_patience(partial(_load, file, part, out), file.path)
+                    within_patience(partial(_load, file, incomplete, out), file.path)
                 except KeyboardInterrupt as stop:
-                    came = human_bytes(out.seek(0, io.SEEK_END))
+                    n_bytes = human_bytes(out.seek(0, io.SEEK_END))
                     stop.add_note(
-                        f"{came} of {file.path} are kept\nThe same command continues from there."
+                        f"{n_bytes} of {file.path} are kept\nThe same command continues from there."
                     )
                     raise
-                part.replace(blob)
+                incomplete.replace(blob)
         listener.finish(file.path)
+    # The library finds the blob, and links it under the commit.
     return Path(
         hf_hub_download(
             repo,
@@ -288,7 +309,16 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
 
 
 def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
-    """Loads what is missing of a file, and looks at the whole; what is wrong is thrown away."""
+    """Downloads what is missing of a file, and checks all of it; wrong bytes are thrown away.
+
+    Args:
+        file: As the hub describes it.
+        part: The incomplete file.
+        out: The same, open.
+
+    Raises:
+        UnavailableError: The bytes are not what the hub says they are.
+    """
     from huggingface_hub import constants
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
@@ -297,14 +327,14 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     current().restore_later("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", restore)
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
-    begun = out.seek(0, io.SEEK_END)
+    n_bytes = out.seek(0, io.SEEK_END)  # that an earlier command has downloaded
     address = replace(file.wanted, revision=file.commit).address(file.path)
-    if begun > (file.size or begun):
-        begun = out.truncate(0)
+    if n_bytes > (file.size or n_bytes):
+        n_bytes = out.truncate(0)
     http_get(
         address,
         out,
-        resume_size=begun,
+        resume_size=n_bytes,
         headers=_headers(),
         expected_size=file.size,
     )
@@ -316,26 +346,34 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
 
 def limit_sessions() -> None:
-    """Limits how long huggingface_hub waits.
+    """Limits how long huggingface_hub waits if a server asks it to, or tries again after errors.
 
-    That is how long it waits if a server asks it to, and how long it tries again after errors.
+    Its HTTP clients call `_limit_answer` for each answer, until the command ends.
     """
     from huggingface_hub import get_session, set_client_factory
 
-    made = client_factory()
+    make_client = client_factory()
 
-    def limited() -> Any:  # after a refused connection it makes a new one
-        session = made()
-        session.event_hooks = {**session.event_hooks, "response": [_limit_answer]}
-        return session
+    def make_limited_client() -> Any:
+        """Returns a client with limits. The library makes a new one after a refused connection."""
+        client = make_client()
+        client.event_hooks = {**client.event_hooks, "response": [_limit_answer]}
+        return client
 
-    if _limit_answer not in get_session().event_hooks["response"]:
-        current().restore_later("clients of huggingface_hub", lambda: set_client_factory(made))
-        set_client_factory(limited)
+    is_limited = _limit_answer in get_session().event_hooks["response"]
+    if not is_limited:
+        current().restore_later(
+            "clients of huggingface_hub", lambda: set_client_factory(make_client)
+        )
+        set_client_factory(make_limited_client)
 
 
 def _limit_answer(response: Any) -> None:
-    """Looks at the headers of an answer: refuses long waits, and bounds the body of an error."""
+    """Refuses an answer that asks to wait too long, and bounds the body of an error.
+
+    Raises:
+        UnavailableError: It asks to wait for more than `MOST_WAIT`.
+    """
     if response.is_error:
         wait = _seconds_to_wait(response)
     else:
@@ -352,10 +390,7 @@ def _limit_answer(response: Any) -> None:
 
 
 def _seconds_to_wait(response: Any) -> int:
-    """Returns how long the server asks clients to wait.
-
-    Its rate-limit headers or `Retry-After` say it.
-    """
+    """Returns the seconds that an answer asks to wait, by rate-limit headers or `Retry-After`."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     rate_limit = parse_ratelimit_headers(response.headers)
@@ -369,19 +404,22 @@ def _seconds_to_wait(response: Any) -> int:
 
 
 def _bounded(stream: Any) -> Any:
-    """Returns a body of which at most `MOST_ANSWER_BYTES` are read."""
-    # huggingface_hub has stood on httpx, and stands on httpx2: the base class is that of the
-    # library in use.
+    """Returns the body of an answer, which ends in an error beyond `MOST_ANSWER_BYTES`.
+
+    Args:
+        stream: A body of httpx or httpx2, whichever huggingface_hub uses.
+    """
+    # The base class must be that of the library in use.
     base: Any = next(
         parent for parent in type(stream).__mro__ if parent.__name__ == "SyncByteStream"
     )
 
     class Bounded(base):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
-            length = 0
+            n_bytes = 0
             for piece in stream:
-                length += len(piece)
-                if length > MOST_ANSWER_BYTES:
+                n_bytes += len(piece)
+                if n_bytes > MOST_ANSWER_BYTES:
                     raise UnavailableError(
                         f"its error message is longer than {human_bytes(MOST_ANSWER_BYTES)}"
                     )

@@ -18,7 +18,7 @@ from typing import Literal
 
 from bertctl.catalog import patience
 from bertctl.catalog.hub_files import MODULES, HubFiles, cache_folder, cached_files, endpoint
-from bertctl.catalog.lock import Found, in_force, noted
+from bertctl.catalog.lock import FilesToRead, check_or_record, in_force
 from bertctl.documents import weight_files
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
@@ -44,12 +44,12 @@ class NotCachedError(UnavailableError):
 
 @contextlib.contextmanager
 def cache_only(*, not_even: bool = False) -> Iterator[None]:
-    """Takes files from the disk alone within `with`.
+    """Takes files from the disk alone inside the context.
 
     A file that isn't there raises `NotCachedError`, whether or not the hub can be reached.
 
     Args:
-        not_even: raise it for what is on this disk too, to learn all that is wanted of the hub.
+        not_even: Raise it for files on this disk, too, to learn all that is needed of the hub.
     """
     token = _cache_only.set("not even" if not_even else "yes")
     try:
@@ -60,25 +60,22 @@ def cache_only(*, not_even: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off() -> Iterator[None]:
-    """Makes the hub's library connect to nothing inside.
+    """Keeps the hub's library from any connection inside the context.
 
-    Files in a folder may name others that are elsewhere.
+    Files of a local folder may name files on the hub, which the library would download.
     """
     from huggingface_hub import constants
 
-    before = constants.HF_HUB_OFFLINE
+    was_offline = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = before
+        constants.HF_HUB_OFFLINE = was_offline
 
 
 def is_offline() -> bool:
-    """Whether no connection may be tried.
-
-    `--offline`, `HF_HUB_OFFLINE` and `TRANSFORMERS_OFFLINE` say so.
-    """
+    """Returns whether no connection may be tried, by the variables that `--offline` sets, too."""
     return any(
         os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -104,9 +101,9 @@ def fetch_file(
     path = cached_files(files).get(filename)
     if path is None or _cache_only.get() == "not even":
         path = _fetched(files, f"{repo}/{filename}", noun, ways) / filename
-    commit = path.parents[filename.count("/")].name
-    noted(
-        Found(
+    commit = path.parents[filename.count("/")].name  # the folder of a snapshot is called so
+    check_or_record(
+        FilesToRead(
             kind="dataset",
             name=repo,
             files={filename: path},
@@ -149,31 +146,12 @@ def fetch_folder(
             patterns=tuple(patterns),
         )
     )
-    cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
-    is_complete = (
-        all(cached.keys() & names for names in (["config.json"], *needed))
-        and _cache_only.get() != "not even"
-    )
-    is_complete = is_complete and all(
-        path.exists() for path in files.found_in(cached["config.json"].parent).values()
-    )
-    # Of a model in parts, transformers loads this file first.
-    if is_complete and (index := cached.get("model.safetensors.index.json")):
-        is_complete = all(part.exists() for part in weight_files(index))
-    if (
-        is_complete
-        and _cache_only.get() == "no"
-        and files.matches(MODULES)
-        and not _is_known(files, MODULES)
-    ):
-        is_complete = bool(unreachable())
-    if is_complete:
-        folder = cached["config.json"].parent
-    else:
+    folder = _complete_copy(files, needed)
+    if folder is None:
         folder = _fetched(files, repo, noun, ways)
     file_paths = files.found_in(folder)
-    noted(
-        Found(
+    check_or_record(
+        FilesToRead(
             kind="model",
             name=repo,
             files=file_paths,
@@ -182,6 +160,34 @@ def fetch_folder(
             whole="model.safetensors" in needed[-1],
         )
     )
+    return folder
+
+
+def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
+    """Returns the folder of a cached copy that can be read without a connection, or None.
+
+    Args:
+        files: The files that match its patterns are read.
+        needed: Names, of each of which one must be in the copy.
+    """
+    cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
+    if _cache_only.get() == "not even":
+        return None
+    if not all(cached.keys() & names for names in (["config.json"], *needed)):
+        return None
+    folder = cached["config.json"].parent
+    has_broken_links = not all(path.exists() for path in files.found_in(folder).values())
+    if has_broken_links:
+        return None
+    # Of a model in parts, transformers loads this file first.
+    index = cached.get("model.safetensors.index.json")
+    if index is not None and not all(part.exists() for part in weight_files(index)):
+        return None
+    # transformers, which may have cached the copy, never loads this file. If the hub can be
+    # reached, it is asked for it.
+    lacks_modules = files.matches(MODULES) and not _is_known(files, MODULES)
+    if lacks_modules and _cache_only.get() == "no" and not unreachable():
+        return None
     return folder
 
 
@@ -213,7 +219,7 @@ def remote_size(hub_files: HubFiles) -> int | None:
     problem = unreachable(hub_files.address(hub_files.files[0]))
     if problem:
         raise UnavailableError(f"the hub can't be asked: {problem}")
-    answers = []
+    reasons = []
     for file in hub_files.files:
         try:
             return get_hf_file_metadata(
@@ -221,9 +227,9 @@ def remote_size(hub_files: HubFiles) -> int | None:
             ).size
         # Whatever the library raises, the file can't be had.
         except Exception as error:  # noqa: BLE001
-            answers.append(f"{file}: {_said(error)}")
+            reasons.append(f"{file}: {_error_summary(error)}")
     raise UnavailableError(
-        shown(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(answers)}")
+        shown(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(reasons)}")
     )
 
 
@@ -233,18 +239,18 @@ def unreachable(address: str | None = None) -> str:
     A command asks it once, and never offline.
 
     Args:
-        address: a file that is wanted; the config.json of BERT-base when left out.
+        address: Of a file that is needed; the config.json of BERT-base when left out.
     """
     if is_offline():
         return "offline mode is on"
-    return _reach(
-        address
-        or HubFiles("google-bert/bert-base-uncased", "model", None, ()).address("config.json")
-    )
+    if not address:
+        bert_base = HubFiles("google-bert/bert-base-uncased", "model", None, ())
+        address = bert_base.address("config.json")
+    return _reach(address)
 
 
 def has_token() -> bool:
-    """Whether the hub would be asked in somebody's name (`HF_TOKEN`, or an earlier login)."""
+    """Returns whether the hub is asked in somebody's name (`HF_TOKEN`, or an earlier login)."""
     from huggingface_hub import get_token
 
     return bool(get_token())
@@ -259,9 +265,20 @@ def _pinned(hub_files: HubFiles) -> HubFiles:
     return replace(hub_files, revision=part["revision"])
 
 
-def _fetched(files: HubFiles, place: str, noun: str, ways: Names) -> Path:
-    """Returns the folder with what the hub gives."""
-    message = f"{noun} ({place} on the hub)"
+def _fetched(files: HubFiles, hub_name: str, noun: str, ways: Names) -> Path:
+    """Returns the folder with files that are downloaded, unless the cache alone may be read.
+
+    Args:
+        files: To download.
+        hub_name: What the hub calls them.
+        noun: What the user calls them, for messages.
+        ways: Other ways to have them, for the remedy.
+
+    Raises:
+        NotCachedError: Only the cache may be read.
+        UnavailableError: Offline, no answer, or the hub does not have them.
+    """
+    message = f"{noun} ({hub_name} on the hub)"
     remedy = "\n  - ".join([f"Ways to have {noun}:", *ways])
     if _cache_only.get() != "no":
         raise NotCachedError(f"{message} is not in the cache", remedy=remedy, hub_files=files)
@@ -291,16 +308,17 @@ def asking(
     """
     if is_offline():
         raise UnavailableError(f"{noun} is not in the cache, and offline mode is on", remedy=ways)
-    problem = _reach(
-        hub_files.address("config.json" if hub_files.patterns else "".join(hub_files.files[:1]))
-    )
+    # A file that is needed is asked for: the front page may answer where files do not.
+    probe = "config.json" if hub_files.patterns else "".join(hub_files.files[:1])
+    problem = _reach(hub_files.address(probe))
     if problem:
         problem = (
             f"{noun} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
         )
         raise UnavailableError(shown(problem), remedy=ways)
 
-    def heard(record: logging.LogRecord) -> bool:
+    def pass_on(record: logging.LogRecord) -> bool:
+        """Passes a message of the library on to the listener, and keeps it from stderr."""
         patience.sign_of_life(patience.ANSWER_SECONDS)
         listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
         return False
@@ -308,24 +326,26 @@ def asking(
     from huggingface_hub.utils.logging import get_logger
 
     handler, *_ = get_logger().handlers
-    handler.addFilter(heard)
+    handler.addFilter(pass_on)
     try:
         yield
     except Exception as error:
         if isinstance(error, UnavailableError):
             reason = error.message
         else:
-            reason = _said(error)
-        of_disk = isinstance(error, OSError) and error.errno
-        advice = (
-            f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another "
-            "place."
-        )
-        first_advice = advice if of_disk else _ADVICE
-        remedy = f"{first_advice}\n{ways}".strip()
+            reason = _error_summary(error)
+        is_of_disk = isinstance(error, OSError) and error.errno
+        if is_of_disk:
+            advice = (
+                f"Is there room on {cache_folder()}, and may you write there? HF_HOME names "
+                "another place."
+            )
+        else:
+            advice = _ADVICE
+        remedy = f"{advice}\n{ways}".strip()
         raise UnavailableError(f"{noun} can't be had: {shown(reason)}", remedy=remedy) from error
     finally:
-        handler.removeFilter(heard)
+        handler.removeFilter(pass_on)
 
 
 _ADVICE = (
@@ -350,11 +370,13 @@ class _Answers(dict[str, str]):
 
 
 def _reach(address: str) -> str:
-    """Returns why the hub can't be reached, or an empty string.
+    """Returns why the hub can't be reached, or an empty string. A command asks once per hub.
 
-    Asked is a file that is wanted, not the front page, which may answer where files do not. The
-    question has a thread of its own, because looking up a name (and an answer that drips) knows no
-    time limit.
+    The request has a thread of its own, because looking up a name, and an answer that drips, have
+    no time limit.
+
+    Args:
+        address: Of a file that is needed.
     """
     hub = endpoint()
     answers = current().part(_Answers)
@@ -371,6 +393,7 @@ def _reach(address: str) -> str:
 
 
 def _ask(address: str) -> str:
+    """Returns why a server does not answer, or an empty string. An error of HTTP is an answer."""
     import urllib.error
     import urllib.request
     from http.client import HTTPException
@@ -387,14 +410,14 @@ def _ask(address: str) -> str:
             reason = error.reason
         else:
             reason = error
-        late = isinstance(reason, TimeoutError)
-        if late:
+        if isinstance(reason, TimeoutError):
             return f"no answer within {REACH_SECONDS:.0f} s"
         return str(reason) or type(error).__name__
     return ""
 
 
-def _said(error: Exception) -> str:
+def _error_summary(error: Exception) -> str:
+    """Returns the type and the first line of an error."""
     lines = str(error).strip().splitlines()
     first_line = lines[0] if lines else ""
     return f"{type(error).__name__}: {first_line}"

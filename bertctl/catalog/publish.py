@@ -110,9 +110,10 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
         raise UnavailableError(
             f"{folder.path} is not finished: its state is '{state}'", remedy=remedy
         )
-    plain = (path for path in sorted(folder.model.rglob("*")) if path.is_file())
-    names = ((path.relative_to(folder.model).as_posix(), path) for path in plain)
-    files = {name: path for name, path in names if "/." not in f"/{name}"}
+    paths = (path for path in sorted(folder.model.rglob("*")) if path.is_file())
+    all_files = {path.relative_to(folder.model).as_posix(): path for path in paths}
+    # Hidden files are left out.
+    files = {name: path for name, path in all_files.items() if "/." not in f"/{name}"}
     if "config.json" not in files:
         remedy = "Give a run of `bertctl finetune`; a probe has no weights of its own to publish."
         raise UnavailableError(
@@ -127,10 +128,10 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
 
 
 def _check_way(hub_id: str) -> None:
-    """Refuses before anything is sent where it can't arrive.
+    """Refuses an upload that can't succeed, before anything is sent.
 
     Raises:
-        UnavailableError: offline, no token, or no answer.
+        UnavailableError: Offline, no token, or no answer.
     """
     if is_offline():
         message = f"offline mode is on, so nothing is pushed to {hub_id}"
@@ -152,6 +153,7 @@ def _check_way(hub_id: str) -> None:
 
 
 def _refused(hub_id: str, error: Exception) -> UnavailableError:
+    """Returns the error for an upload that the hub refuses, with its reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     status = getattr(getattr(error, "response", None), "status_code", None)
     remedy = _ALSO
@@ -160,6 +162,7 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
             "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens "
             "shows it."
         )
+    # Of the library's long messages the first and the last line say most.
     reason = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
     message = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {reason}")
     return UnavailableError(message, remedy=remedy)

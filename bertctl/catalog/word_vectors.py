@@ -44,84 +44,89 @@ def word_vectors_folder(path: Path) -> Path:
         DataError: no such file, with the line.
         UnavailableError: the cache folder can't be written.
     """
-    # The number at the end counts formats of this folder.
+    # The 2 at the end is the version of this folder's format.
     folder = cache_folder() / "word-vectors" / f"{file_sha256(path)[:32]}-2"
     if folder.is_dir():
         return folder
-    words, table = _read(path)
-    size = table.shape[1]
-    special = np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
+    words, vectors = _read(path)
+    n_dimensions = vectors.shape[1]
+    special_vectors = np.zeros((len(_SPECIAL), n_dimensions), np.float32)
+    # Without layers, XLNet's output is its word embeddings: nothing is added or normalised.
     config = {
         "model_type": "xlnet",
         "architectures": ["XLNetModel"],
         WORD_VECTORS: True,
         "vocab_size": len(words),
-    }
-    config |= {
-        "d_model": size,
-        "d_head": size,
+        "d_model": n_dimensions,
+        "d_head": n_dimensions,
         "n_head": 1,
         "n_layer": 0,
         "d_inner": 1,
         "pad_token_id": 0,
     }
-    names = {
+    tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": _SPECIAL[0],
         "unk_token": _SPECIAL[1],
     }
     tensors = {
-        "word_embedding.weight": np.concatenate([special, table]),
-        "mask_emb": special[:1, None],
+        "word_embedding.weight": np.concatenate([special_vectors, vectors]),
+        "mask_emb": special_vectors[:1, None],  # not used; transformers expects it
     }
     with replacing(folder) as aside:
         aside.mkdir()
         write_json(aside / "config.json", config)
-        write_json(aside / "tokenizer_config.json", names)
+        write_json(aside / "tokenizer_config.json", tokenizer_config)
         _tokenizer(words).save(str(aside / "tokenizer.json"))
         save_file(tensors, aside / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
-    """Returns the words of a file with their ids, and their vectors (W, D).
+    """Returns the ids of a file's words, behind those of the special tokens, and (W, D) vectors.
 
+    `the 0.418 0.249 ...` is a line; word2vec's first line is the number of words and of dimensions.
     Of equal words the first one counts.
+
+    Raises:
+        DataError: It is no such file, with the line.
     """
     words = {token: i for i, token in enumerate(_SPECIAL)}
     data = bytearray()
-    width = 0
+    width = 0  # numbers of a vector; 0 until the first line has been read
     number = 1
     remedy = (
         "Give a model, or lines of a word and its numbers, with spaces between (word2vec's first "
         "one: two sizes)."
     )
-    promised = None
-    lines = 0
+    n_promised = None
+    n_vectors = 0
     try:
         with path.open("rb") as raw:
             for number, line in enumerate(_lines(raw, path), start=1):
                 fields = line.removeprefix(BOM_UTF8).rstrip().split(b" ")
-                if number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields)):
-                    promised, width = map(int, fields)
-                else:
-                    width = width or len(fields) - 1
-                    lines = lines + 1
-                    vector = _vector(fields, width)
-                    word = b" ".join(fields[:-width]).decode(errors="replace")
-                    if word not in words:
-                        words[word] = len(words)
-                        data += vector.tobytes()
+                has_sizes = number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields))
+                if has_sizes:
+                    n_promised, width = map(int, fields)
+                    continue
+                width = width or len(fields) - 1
+                n_vectors = n_vectors + 1
+                vector = _vector(fields, width)
+                # A word may have spaces in it: it is all before the vector.
+                word = b" ".join(fields[:-width]).decode(errors="replace")
+                if word not in words:
+                    words[word] = len(words)
+                    data += vector.tobytes()
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{path}:{number}: this is not a text file of word vectors: {error}", remedy=remedy
         ) from error
-    if not lines or promised not in (None, lines):
-        if promised is None:
+    if not n_vectors or n_promised not in (None, n_vectors):
+        if n_promised is None:
             promise = ""
         else:
-            promise = f", and its first line promises {promised:,}"
-        raise DataError(f"{path} has {count(lines, 'word vector')}{promise}", remedy=remedy)
+            promise = f", and its first line promises {n_promised:,}"
+        raise DataError(f"{path} has {count(n_vectors, 'word vector')}{promise}", remedy=remedy)
     return words, np.frombuffer(data, np.float32).reshape(-1, width)
 
 
@@ -147,10 +152,15 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _vector(fields: list[bytes], width: int) -> Floats32:
-    """Returns the numbers of a line, whose word may have spaces but no number among its parts.
+    """Returns (D,) the numbers of a line.
+
+    Args:
+        fields: Of the line: the parts of the word, which may have spaces but no numbers among
+            them, and the numbers.
+        width: Numbers of a vector.
 
     Raises:
-        ValueError: too few numbers, too many, or one that is none.
+        ValueError: Too few numbers, too many, or one that is none.
     """
     surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
     if not 1 < width < len(fields) or surplus:
@@ -171,17 +181,17 @@ def _tokenizer(words: dict[str, int]) -> Tokenizer:
 
     It lower-cases text if no word of the file has a capital.
     """
-    unknown, start = _SPECIAL[1:]
+    _, unknown, start = _SPECIAL
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
     lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)
     tokenizer.normalizer = BertNormalizer(strip_accents=False, lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    special = [
-        (token, words[token]) for token in (unknown, start)
-    ]  # both are, so that neither counts
-    pair = f"{start} $A {unknown} $B"
+    # Both are special tokens, so that neither counts among the words of a text.
+    special_tokens = [(token, words[token]) for token in (unknown, start)]
     tokenizer.post_processor = TemplateProcessing(
-        single=f"{start} $A", pair=pair, special_tokens=special
+        single=f"{start} $A",
+        pair=f"{start} $A {unknown} $B",
+        special_tokens=special_tokens,
     )
     tokenizer.add_special_tokens([*_SPECIAL])
     return tokenizer

@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from bertctl.catalog import hub
 from bertctl.catalog.dataset_row import Columns, DatasetRow, SplitRow
-from bertctl.catalog.lock import Found, noted
+from bertctl.catalog.lock import FilesToRead, check_or_record
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import say_blank
 from bertctl.data.label_cells import LabelRules
-from bertctl.data.read_options import ReadOptions, Told
+from bertctl.data.read_options import ReaderOptions, ReadOptions
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
@@ -63,7 +63,7 @@ def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) 
         first_choice=0 if is_built_in else None,
     )
     reader = READERS[row.task]
-    reader_options = Told(listener=listener, labels=LabelRules(names=row.labels))
+    reader_options = ReaderOptions(listener=listener, labels=LabelRules(names=row.labels))
     return reader.read(
         path,
         settings,
@@ -107,7 +107,7 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         message = f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}"
         raise UnavailableError(message, remedy=_files_wanted(row))
     protect(path)
-    noted(Found("dataset", row.name, {path.name: path}))
+    check_or_record(FilesToRead("dataset", row.name, {path.name: path}))
     if path.suffix == ".parquet":
         return _read_parquet(
             row,
@@ -251,7 +251,7 @@ def _read_parquet(
         split: Of it.
         path: The file.
         source: What messages call it: repository, file and revision.
-        listener: Told of rows that are left out.
+        listener: ReaderOptions of rows that are left out.
 
     Raises:
         DataError: The file can't be read, lacks a column, or has other labels than the catalog.
@@ -349,7 +349,7 @@ def _canonical(
         columns: Canonical name -> cells as the file has them.
         source: The file, for messages.
         lines: Number of the line of each row, or nothing.
-        listener: Told of rows that are left out, and of blank texts.
+        listener: ReaderOptions of rows that are left out, and of blank texts.
 
     Raises:
         DataError: A label that the data set does not have, or no rows at all.

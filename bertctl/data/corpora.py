@@ -21,7 +21,7 @@ import numpy as np
 
 from bertctl.arrays import Ints, sorted_unique
 from bertctl.catalog.datasets import BUNDLED_CORPORA
-from bertctl.catalog.lock import Found, noted
+from bertctl.catalog.lock import FilesToRead, check_or_record
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
@@ -165,7 +165,7 @@ def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
         scored = []
     files = chain.from_iterable(corpus.files.items() for corpus in (*corpora, *scored))
     for name, path in files:
-        noted(Found("dataset", name, {name: regular(path)}))
+        check_or_record(FilesToRead("dataset", name, {name: regular(path)}))
     return corpora, scored
 
 

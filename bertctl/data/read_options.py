@@ -176,7 +176,7 @@ class ReadOptions:
         return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
-class Told(TypedDict, total=False):
+class ReaderOptions(TypedDict, total=False):
     """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
 
     kind: str | None

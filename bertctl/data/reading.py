@@ -18,7 +18,7 @@ from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
 from bertctl.data.file_lists import FileList
 from bertctl.data.groups import group_keys
 from bertctl.data.packed_columns import different_values, int_column, is_packed
-from bertctl.data.read_options import Reading, ReadOptions, Told
+from bertctl.data.read_options import ReaderOptions, Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.several_files import readings_of_files
 from bertctl.data.sources import MemoryFile, Source
@@ -449,7 +449,7 @@ class Reader(ABC):
         *,
         split: str,
         label_needed: bool,
-        **reader_options: Unpack[Told],
+        **reader_options: Unpack[ReaderOptions],
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -487,7 +487,7 @@ class Reader(ABC):
         settings: DataSection,
         *,
         chunk_rows: int | None = 2048,
-        **reader_options: Unpack[Told],
+        **reader_options: Unpack[ReaderOptions],
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks, labels optional.
 
@@ -517,7 +517,7 @@ class Reader(ABC):
         settings: DataSection,
         *,
         chunk_rows: int | None = 2048,
-        **reader_options: Unpack[Told],
+        **reader_options: Unpack[ReaderOptions],
     ) -> Iterator[Reading]:
         """Yields the same as `stream`, with the names of the columns."""
         reader_options.setdefault("keep_labels", self.streams_labels)

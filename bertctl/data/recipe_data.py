@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import bundled_folder, find_dataset
-from bertctl.catalog.lock import Found, noted
+from bertctl.catalog.lock import FilesToRead, check_or_record
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
@@ -24,7 +24,7 @@ from bertctl.data.groups import group_keys, number_of_groups
 from bertctl.data.label_cells import LabelRules, label_name
 from bertctl.data.packed_columns import different_values
 from bertctl.data.pipes import regular
-from bertctl.data.read_options import SkippedRows, Told
+from bertctl.data.read_options import ReaderOptions, SkippedRows
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
@@ -660,9 +660,9 @@ class _OwnFiles(_Source):
         if path is None:
             raise UsageError(f"no {split} rows", remedy=f"Give data.{split}_file.")
         if isinstance(path, Path):
-            noted(Found("dataset", path.name, {path.name: regular(path)}))
+            check_or_record(FilesToRead("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]
-        reader_options = Told(
+        reader_options = ReaderOptions(
             listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe)
         )
         is_first_file = not self.columns

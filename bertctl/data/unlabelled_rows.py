@@ -3,7 +3,7 @@
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.packed_columns import ColumnBuilder, numbered_ids
-from bertctl.data.read_options import COLUMN_FIELDS, FORM_FIELDS, Told
+from bertctl.data.read_options import COLUMN_FIELDS, FORM_FIELDS, ReaderOptions
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash
@@ -48,7 +48,7 @@ def read_unlabelled(recipe: Recipe, train: Rows, *, listener: Listener = SILENT)
     chunks = READERS[recipe.task].stream(
         expanded_path(file),
         settings,
-        **Told(listener=listener, hints=frozenset(COLUMN_FIELDS)),
+        **ReaderOptions(listener=listener, hints=frozenset(COLUMN_FIELDS)),
     )
     builders: dict[str, ColumnBuilder] = {}
     n_rows = 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertctl.data.read_options import Told
+from bertctl.data.read_options import ReaderOptions
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import label_rules
 from bertctl.data.rows import Rows
@@ -95,7 +95,7 @@ def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
 def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:
     """Returns the rows of a file, read by the run's settings; with labels if these are needed."""
     reader = READERS[run.recipe.task]
-    reader_options = Told(
+    reader_options = ReaderOptions(
         listener=listener,
         hints=run.column_hints,
         labels=label_rules(run.recipe, can_name=False),

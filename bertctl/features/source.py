@@ -13,7 +13,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.file_lists import FileList, files_of
 from bertctl.data.file_names import is_pattern, suffix_of
-from bertctl.data.read_options import Reading, SkippedRows, Told
+from bertctl.data.read_options import ReaderOptions, Reading, SkippedRows
 from bertctl.data.reading import Reader
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
@@ -97,7 +97,7 @@ class Input:
         self, source: Source | FileList, reader: Reader, listener: Listener
     ) -> Iterator[Reading]:
         """Returns what a reader makes of a source, each row with a `text`."""
-        reader_options = Told(
+        reader_options = ReaderOptions(
             kind=self.kind,
             listener=listener,
             skipped=self.skipped,

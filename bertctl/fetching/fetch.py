@@ -16,7 +16,7 @@ from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.catalog.downloads import RemoteFile, bring, look_up
 from bertctl.catalog.hub import NotCachedError, asking, cache_only, is_offline
 from bertctl.catalog.hub_files import HubFiles, cached_files
-from bertctl.catalog.lock import Found, Lock, file_sha256, forget_hashes, recording
+from bertctl.catalog.lock import FilesToRead, Lock, file_sha256, forget_hashes, recording
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, is_data_file, is_recipe
 from bertctl.config.schema import Recipe
@@ -34,23 +34,20 @@ Need = Callable[[], object]
 
 
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
-    """Yields what reads the model of a recipe and its splits.
+    """Yields functions that read the model of a recipe and its splits.
 
-    Splits are those that its runs read, and those in `splits`.
+    Args:
+        recipe: The recipe.
+        splits: Read beside those that its runs read.
     """
     if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
         yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
     if recipe.task == PRETRAINING:
         yield partial(corpora_of, recipe)
         return
+    validation: tuple[str, ...] = ("validation",)
     if recipe.data.name:
-        row = find_dataset(recipe.data.name, recipe.data.datasets_file)
-    else:
-        row = None
-    if row:
-        validation = row.validation_splits
-    else:
-        validation = ("validation",)
+        validation = find_dataset(recipe.data.name, recipe.data.datasets_file).validation_splits
     for split in dict.fromkeys(("train", *validation, *recipe.evaluation.splits, *splits)):
         yield partial(load_data, recipe, splits=(split,))
 
@@ -63,10 +60,10 @@ def is_model(name: str) -> bool:
 
 
 def needs_of_name(name: str) -> Iterator[Need]:
-    """Yields what reads a model, or each split of a data set.
+    """Yields functions that read a model, or each split of a data set.
 
     Raises:
-        UsageError: there is neither.
+        UsageError: No model or data set has this name.
     """
     if is_model(name):
         yield partial(locate_model, name)
@@ -87,21 +84,22 @@ def needs_of_name(name: str) -> Iterator[Need]:
 
 
 def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
-    """Returns what is needed of the hub, on this disk or not.
+    """Returns the files of the hub that are needed, on this disk or not, each once.
 
-    Nothing is fetched, and the hub is not asked.
+    Nothing is fetched, and the hub is not asked: each need is tried as if nothing were on this
+    disk, and says what it lacks.
 
     Raises:
-        BertctlError: whatever a run would be refused for: names, folders, files.
+        BertctlError: Whatever a run would be refused for: names, folders, files.
     """
-    missing_files: dict[HubFiles, None] = {}
+    needed_files: dict[HubFiles, None] = {}  # in order, unlike a set
     for need in needs:
         try:
             with cache_only(not_even=True):
                 need()
-        except NotCachedError as missing:
-            missing_files[missing.wanted] = None
-    return list(missing_files)
+        except NotCachedError as error:
+            needed_files[error.wanted] = None
+    return list(needed_files)
 
 
 def wanted_of_lock(lock: Lock) -> list[HubFiles]:
@@ -134,23 +132,24 @@ def fetch(
     place: Lock,
     listener: Listener = SILENT,
 ) -> Lock:
-    """Brings all that is wanted onto this disk, writes the lock, and returns it.
+    """Downloads all files that are needed, writes the lock, and returns it.
 
     Args:
-        all_hub_files: of `wanted_of`, or of a lock, against which it is held then.
-        needs: what the lock is made of; empty where it is there, and stays.
-        place: where the lock is written; its parts, where it stays.
-        listener: hears of progress, and of what the hub makes wait for.
+        all_hub_files: Of `wanted_of`, for a new lock; or of `wanted_of_lock`, for an existing one.
+        needs: Functions that read the files, of which a new lock is made. None for an existing
+            lock, which stays and is checked.
+        place: The existing lock; of a new one the file, without parts.
+        listener: Receives progress, and messages of the hub that it makes wait.
 
     Raises:
-        UnavailableError: something can't be had, or is not what it should be. What is here stays,
-            and is gone on with.
+        UnavailableError: Something can't be had, or is not what it should be. What has been
+            downloaded stays, and the next call continues.
     """
-    if is_offline() or not (needs or check(place)):
-        remotes = []
-    else:
+    remotes: list[list[RemoteFile]] = []
+    # A lock whose files are all here needs no connection.
+    if not is_offline() and (needs or check(place)):
         remotes = look_up_all(all_hub_files, listener)
-    forget_hashes()  # of what is damaged
+    forget_hashes()  # damaged files were read for them, and are replaced now
     for hub_files, files in zip(all_hub_files, remotes, strict=False):
         with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
             bring(files, listener)
@@ -171,29 +170,25 @@ def fetch(
 
 
 def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
-    """Returns an error for everything that is missing or has changed.
+    """Returns an error for each file of a lock that is missing on this disk or has changed.
 
-    It looks at everything of a lock, and at each need: it must be on this disk and be what it was.
-
-    What is not of the hub is looked at where something needs it: only a recipe says where that is.
+    Args:
+        lock: Its files of the hub are all checked. Where the others are, only a recipe says.
+        needs: Functions that read what a recipe needs, and so check its other files.
     """
-    problems: dict[str, BertctlError] = {}
-    of_hub = [
-        (hub_files, hub_files.revision or "", cached_files(hub_files))
-        for hub_files in wanted_of_lock(lock)
-    ]
-    locked = [
-        Found(
+    checks: list[Need] = []
+    for hub_files in wanted_of_lock(lock):
+        commit = hub_files.revision or ""
+        snapshot = FilesToRead(
             hub_files.repo_type,
             name=hub_files.repo,
-            files=files,
-            asked=at,
-            revision=at,
+            files=cached_files(hub_files),
+            asked=commit,
+            revision=commit,
             whole=True,
         )
-        for hub_files, at, files in of_hub
-    ]
-    checks: list[Need] = [partial(lock.check, snapshot) for snapshot in locked]
+        checks.append(partial(lock.check, snapshot))
+    problems: dict[str, BertctlError] = {}  # by message: a file may be needed several times
     for need in (*checks, *needs):
         try:
             with cache_only():
@@ -203,12 +198,20 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     return list(problems.values())
 
 
-def _parts_of(snapshots: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
-    """Returns what a lock has of files that were found; two files of one name are in two parts."""
+def _parts_of(snapshots: Sequence[FilesToRead], licences: dict[str, str]) -> list[dict[str, Any]]:
+    """Returns the parts of a lock, one for each repository or folder that was read.
+
+    Files of one path and different contents, such as two `train.csv`, are in two parts.
+
+    Args:
+        snapshots: Files that were read.
+        licences: Repository -> licence.
+    """
     parts: list[dict[str, Any]] = []
-    for snapshot in sorted(
+    in_order = sorted(
         snapshots, key=lambda entry: (entry.kind, entry.name, entry.revision, sorted(entry.files))
-    ):
+    )
+    for snapshot in in_order:
         files = {
             name: {"sha256": file_sha256(path), "bytes": path.stat().st_size}
             for name, path in snapshot.files.items()
@@ -220,8 +223,9 @@ def _parts_of(snapshots: Sequence[Found], licences: dict[str, str]) -> list[dict
             "revision": snapshot.revision,
         }
         for part in parts:
-            if facts.items() <= part.items() and all(
-                part["files"].get(name, it) == it for name, it in files.items()
+            is_same = facts.items() <= part.items()
+            if is_same and all(
+                part["files"].get(name, entry) == entry for name, entry in files.items()
             ):
                 part["files"].update(files)
                 break

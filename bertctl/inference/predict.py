@@ -17,7 +17,7 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.data.file_lists import files_of
 from bertctl.data.file_names import is_text
 from bertctl.data.question_files import questions_about, require_distinct_ids
-from bertctl.data.read_options import ReadOptions, SkippedRows, Told
+from bertctl.data.read_options import ReaderOptions, ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
@@ -403,7 +403,7 @@ def unlabelled_rows(
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
-    reader_options = Told(
+    reader_options = ReaderOptions(
         kind=kind,
         listener=listener,
         hints=run.column_hints,

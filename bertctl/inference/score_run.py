@@ -10,7 +10,7 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import CODE, refuse_unnamed
 from bertctl.config.recipe_files import expanded_path
 from bertctl.data.file_lists import FileList
-from bertctl.data.read_options import SkippedRows, Told
+from bertctl.data.read_options import ReaderOptions, SkippedRows
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import groups_of, label_rules, limited
 from bertctl.data.rows import Rows
@@ -122,7 +122,7 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    reader_options = Told(
+    reader_options = ReaderOptions(
         listener=listener,
         hints=run.column_hints,
         skipped=skipped,
