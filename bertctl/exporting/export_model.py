@@ -246,6 +246,7 @@ def _exported(
 
 
 def _open(path: Path, file_format: str, subject: Subject) -> GraphSession:
+    """Returns a graph in fp32 as a session, with as many threads as the model computes with."""
     return open_graph(path, file_format, threads=subject.compute.threads)
 
 
@@ -263,4 +264,5 @@ def proof_failures(proof: ExportProof) -> tuple[str, ...]:
 
 
 def _size(document: ExportDocument) -> int:
+    """Returns how many bytes all files of an export have."""
     return sum(file.bytes for file in document.files.values())

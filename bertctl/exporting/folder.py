@@ -264,11 +264,13 @@ def _write_modules(folder: Path, subject: Subject) -> None:
 
 
 def _copy(source: Path, folder: Path) -> None:
+    """Copies a file into a folder, if it exists."""
     if source.is_file():
         copy_file(source, folder / source.name)
 
 
 def _file(path: Path) -> ExportedFile:
+    """Returns size and hash of a file, by which later changes are noticed."""
     return ExportedFile(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
@@ -284,7 +286,7 @@ def _versions(file_format: str) -> dict[str, str]:
 
 
 def machine() -> ExportMachine:
-    """Returns what this machine computes with."""
+    """Returns the processor of this machine and those of its instructions that change results."""
     flags = cpu_words()
     instructions = [flag for flag in _INSTRUCTIONS if flag in flags]
     return ExportMachine(cpu=cpu_name(), instructions=instructions)

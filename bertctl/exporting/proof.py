@@ -200,7 +200,10 @@ class Comparison:
 
     @property
     def scale(self) -> float:
-        """What a difference is divided by: 1 for logits; scores have a unit of their own."""
+        """What a difference is divided by, so that one tolerance fits all models.
+
+        It is 1 for logits. Scores have a unit of their own, and are divided by their deviation.
+        """
         if not self._answers_scores:
             return 1.0
         return max(1.0, float(np.std(self.model.outputs["logits"])))

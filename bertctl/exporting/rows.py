@@ -111,13 +111,14 @@ def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listen
 
 
 def _of_run(run: TrainedRun, listener: Listener) -> Rows:
+    """Returns the validation rows of a run."""
     run.require_own_data()
     data = run.load_data(listener=listener)
     return data.splits[data.validation_splits[0]]
 
 
-def _at_most(rows: Rows, most: int) -> Rows:
-    """Returns rows, or so many of them from the first to the last."""
-    if len(rows) <= most:
+def _at_most(rows: Rows, limit: int) -> Rows:
+    """Returns all rows, or `limit` of them, evenly spread from the first to the last."""
+    if len(rows) <= limit:
         return rows
-    return rows.select(np.linspace(0, len(rows) - 1, most).round().astype(np.int64))
+    return rows.select(np.linspace(0, len(rows) - 1, limit).round().astype(np.int64))

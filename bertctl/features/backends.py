@@ -230,16 +230,19 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
     return row_encoder.encode(rows.select(by_length[::step]))
 
 
-def lowest_cosine(first: Encoder, second: Encoder, windows: EncodedWindows) -> float:
-    """Returns the lowest cosine between the vectors of two encoders.
+def lowest_cosine(encoder: Encoder, reference: Encoder, windows: EncodedWindows) -> float:
+    """Returns the lowest cosine between the vectors of two encoders; 1 if there are no vectors.
 
     The minimum is over all layers, poolings and rows (or tokens).
     """
-    pairs = zip(_vectors(first, windows), _vectors(second, windows), strict=True)
+    vectors = _vectors(encoder, windows)
+    reference_vectors = _vectors(reference, windows)
+    pairs = zip(vectors, reference_vectors, strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
 
 
 def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
+    """Returns the vectors of rows, or of their tokens, for each layer and pooling."""
     if encoder.spec.by_token:
         return encoder.tokens(windows).vectors
     return encoder.texts(windows)

@@ -206,9 +206,9 @@ class Encoder:
         self.states = states_needed(spec.layers)
         self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
         hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        table = int(self._table.weight.shape[1])  # ALBERT's is narrower
+        embedding_size = int(self._table.weight.shape[1])  # ALBERT's is smaller than hidden_size
         self.widths = {
-            state: table if state == WORD_EMBEDDINGS else hidden for state in self.states
+            state: embedding_size if state == WORD_EMBEDDINGS else hidden for state in self.states
         }
         self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
         self._special = sorted(special_ids(engine.tokenizer))

@@ -113,7 +113,7 @@ class _State:
         return document | {"progress": counts}
 
     def save(self, store: dict[str, int]) -> None:
-        """Writes the file."""
+        """Writes the state so far, with what the store has committed."""
         self.progress.store = store
         write_json(self._path, self.document(complete=False))
         self.saved_rows = self.progress.rows

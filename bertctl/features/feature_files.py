@@ -68,7 +68,7 @@ def check_output(output: Path, *, by_token: bool) -> None:
 
 
 def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
-    """Makes the file of a folder of arrays; it appears under its name when it is whole.
+    """Writes the arrays of a folder as one file, which appears under its name when it is whole.
 
     Raises:
         UnavailableError: the disk is full.
@@ -78,15 +78,18 @@ def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _write_npy(path: Path, layout: VectorLayout, folder: Path) -> None:  # noqa: ARG001
-    link_file(folder / "vectors.npy", path)  # it is the file already
+    """Gives the file of the vectors its name: it is the output already."""
+    link_file(folder / "vectors.npy", path)
 
 
 def _write_npz(path: Path, layout: VectorLayout, folder: Path) -> None:
+    """Writes the arrays of a folder by name, as numpy does."""
     with path.open("wb") as out:
         np.savez(out, **stored_arrays(folder, layout))  # type: ignore[arg-type]
 
 
 def _write_safetensors(path: Path, layout: VectorLayout, folder: Path) -> None:
+    """Writes the arrays of a folder by name as safetensors."""
     from safetensors.numpy import save_file
 
     save_file(stored_arrays(folder, layout), path)
@@ -172,9 +175,14 @@ def _label_type(folder: Path) -> "pa.DataType | None":
 
     kinds = {type(row.get("label")) for row in stored_rows(folder)} - {type(None)}
     known = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    if not kinds:
+        return None
+    if kinds == {int, float}:
+        return known[float]
     if len(kinds) > 1:
-        return known[float if kinds == {int, float} else str]
-    return known.get(*kinds or {type(None)})
+        return known[str]
+    [kind] = kinds
+    return known.get(kind)
 
 
 def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":

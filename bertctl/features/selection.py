@@ -315,7 +315,7 @@ def labels_of(features: Features) -> Array:
 def _sentences(job: ProbeJob) -> Ints:
     """Returns the number of each word's sentence, those of the training rows first."""
     features: list[Any] = [job.features[split] for split in ("train", job.selection)]
-    counts = np.concatenate([np.diff(part.starts) for part in features])
+    counts = np.concatenate([np.diff(split_features.starts) for split_features in features])
     return np.repeat(np.arange(len(counts)), counts)
 
 

@@ -144,7 +144,7 @@ class Seal:
         self._hash = hashlib.sha256(settings_hash.encode())
 
     def add(self, rows: Rows) -> None:
-        """Adds rows."""
+        """Adds the ids and columns of rows to the hash."""
         self._hash.update(json.dumps([rows.ids, rows.columns], default=str).encode())
 
     def digest(self) -> str:
@@ -153,7 +153,11 @@ class Seal:
 
 
 def part_layout(layout: str) -> str:
-    """Returns the layout of the parts of an output with this layout."""
+    """Returns the layout in which shards write their answers, for an output with this layout.
+
+    Layouts of lines stay, as their lines can be put together. Others are written as JSON Lines, and
+    made into the output by the merge.
+    """
     if layout in LAYOUTS_OF_LINES:
         return layout
     return "jsonl"
@@ -250,6 +254,7 @@ class MergedParts:
                     raise self._other_whole(shard)
 
     def _other_whole(self, shard: int) -> UsageError:
+        """Returns the refusal of a shard that does not belong to this merge."""
         return UsageError(
             f"{self._paths[shard]} is another shard, or of other rows, run or options", remedy=AGAIN
         )

@@ -63,10 +63,13 @@ class Decision(BaseModel):
         return self.model_dump(include=names, exclude_none=True)
 
     def selected(self) -> dict[str, dict[str, str]]:
-        """Returns what was chosen and on which split, as metrics.json has it."""
+        """Returns on which split temperature and threshold were chosen, as metrics.json has it.
+
+        If both were: `{"temperature": {"split": "validation"}, "threshold": {"split": "dev"}}`.
+        """
         chosen = {"temperature": self.temperature, "threshold": self.threshold}
-        of_all = {name: {"split": self.fitted_on} for name in chosen} | self.selected_on
-        return {name: of_all[name] for name, value in chosen.items() if value is not None}
+        split_of = {name: {"split": self.fitted_on} for name in chosen} | self.selected_on
+        return {name: split_of[name] for name, value in chosen.items() if value is not None}
 
 
 @dataclass(frozen=True)

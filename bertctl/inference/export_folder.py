@@ -182,6 +182,6 @@ def _check_file(folder: Path, name: str, n_bytes: int, digest: str) -> None:
 
 
 def _rounded_up(value: float) -> str:
-    """Returns a number of two digits that is not below a positive value."""
+    """Returns a positive value with two digits, rounded up: `0.01234 -> "0.013"`."""
     exponent = math.floor(math.log10(value)) - 1
     return f"{math.ceil(value / 10**exponent) * 10.0**exponent:.2g}"

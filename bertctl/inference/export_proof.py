@@ -128,19 +128,21 @@ def is_of_tokens(name: str, values: Array) -> bool:
 
 
 def largest_difference(name: str, expected: Array, actual: Array, mask: Array) -> float:
-    """Returns the largest difference of two outputs, padding apart.
+    """Returns the largest difference between two arrays of an output, without padding.
+
+    It is infinite if their shapes differ, or if one of them is not finite.
 
     Args:
-        name: Of the output.
+        name: Name of the output.
         expected: (B, C), (B, T) or (B, T, C).
-        actual: Likewise; of another shape it is infinitely far.
+        actual: The same of another model.
         mask: (B, T) which tokens are no padding.
     """
     if expected.shape != actual.shape:
         return float("inf")
-    change = np.abs(expected - actual)
+    differences = np.abs(expected - actual)
     if is_of_tokens(name, expected):
-        change = change[mask]
-    if not np.isfinite(change).all():
+        differences = differences[mask]
+    if not np.isfinite(differences).all():
         return float("inf")
-    return float(change.max(initial=0.0))
+    return float(differences.max(initial=0.0))

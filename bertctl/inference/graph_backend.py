@@ -24,7 +24,10 @@ _OF_WINDOWS = ("logits", "start_logits", "end_logits", VECTOR)
 
 
 def answer_outputs(outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns those outputs of a graph that answers are made of."""
+    """Returns those outputs of a graph that answers are made of.
+
+    They are logits and the like; of an encoder without a head its last hidden states.
+    """
     return tuple(name for name in outputs if name in _OF_WINDOWS) or (LAST_STATE,)
 
 

@@ -177,7 +177,7 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Returns a value as it occurs in a table."""
+    """Returns a value as a table has it: lists, objects and booleans as JSON, others unchanged."""
     if isinstance(value, list | dict | bool):
         return json.dumps(value, ensure_ascii=False)
     return value
@@ -198,6 +198,7 @@ def _digits(probability: Any) -> Any:
 
 
 def _no_formula(cell: Any) -> Any:
+    """Returns a cell, with an apostrophe in front if a spreadsheet would take it for a formula."""
     is_formula = isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell)
     return f"'{cell}" if is_formula else cell
 

@@ -260,7 +260,7 @@ class Predictor:
         return {**self._shown(answered.answers[index]), **length}
 
     def _of_file(self, value: Any) -> Any:
-        """Returns a cell of the file; an object is one cell of a table."""
+        """Returns a value of the file as a line shows it; in a table, an object as JSON."""
         if self._one_table and isinstance(value, dict):
             return json.dumps(value, ensure_ascii=False)
         return value
@@ -431,6 +431,7 @@ def unlabelled_rows(
 
 
 def _is_by_id(run: TrainedRun, layout: str) -> bool:
+    """Returns whether a layout writes answers by the rows' ids, which must then be different."""
     return layout in run.task.formats and run.task.formats[layout].by_id
 
 
@@ -481,7 +482,9 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
             "file of rows."
         )
         raise UsageError(message, remedy=remedy)
-    columns = {"text": texts, **({"pair": pairs} if pairs else {})}
+    columns = {"text": texts}
+    if pairs:
+        columns["pair"] = pairs
     # Naming the columns keeps the reader from guessing others.
     section = DataSection(text_column="text", pair_column="pair" if pairs else None)
     options = ReadOptions(section, "predict", keep_labels=False)

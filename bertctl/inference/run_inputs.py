@@ -293,10 +293,14 @@ def _number_known(hashes: Ints, known: Ints) -> int:
 
 
 def _hashed_inputs(rows: Rows, columns: Sequence[str]) -> Ints:
-    """Returns (N,) a hash of what the model reads of each row."""
+    """Returns (N,) a hash of what the model reads of each row; empty if rows have none of it.
+
+    Hashes of one process alone are comparable, and take less memory than texts.
+    """
     values = [rows.columns[name] for name in columns if rows.has(name)]
+    n_hashes = len(rows) if values else 0
     hashes = (hash(repr(row)) for row in zip(*values, strict=True))
-    return np.fromiter(hashes, dtype=np.int64, count=len(rows) if values else 0)
+    return np.fromiter(hashes, dtype=np.int64, count=n_hashes)
 
 
 def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:

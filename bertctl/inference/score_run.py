@@ -257,8 +257,8 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
     """
     primary = metrics["primary"]["name"]
     for split, by_name in fresh.items():
-        before = metrics["metrics"].get(split, {}).get(primary, {}).get("value")
-        if by_name.get(primary, {}).get("value") != before:
+        earlier_score = metrics["metrics"].get(split, {}).get(primary, {}).get("value")
+        if by_name.get(primary, {}).get("value") != earlier_score:
             for baseline in metrics.get("baselines", {}).values():
                 baseline["differences"].pop(split, None)
 

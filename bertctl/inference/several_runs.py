@@ -164,6 +164,7 @@ class SeveralRows:
 
     def __init__(self, runs: Sequence[NetworkRun]) -> None:
         self._runs = runs
+        # For each run the first one that reads rows in the same way: it reads for both.
         keys = [_reading_key(run) for run in runs]
         self._first = [keys.index(key) for key in keys]
 
@@ -279,11 +280,11 @@ def _reading_key(run: NetworkRun) -> tuple[object, ...]:
     return (type(READERS[run.recipe.task]), columns, settings, run.column_hints, run.pairs)
 
 
-def _are_same(rows: Rows, others: Rows) -> bool:
-    """Returns whether two readings have the same rows of a file."""
-    if len(rows) != len(others):
+def _are_same(rows: Rows, compared_rows: Rows) -> bool:
+    """Returns whether two readings of a file have the same rows, by their ids."""
+    if len(rows) != len(compared_rows):
         return False
-    return all(rows.answer_id(index) == others.answer_id(index) for index in range(len(rows)))
+    return all(rows.answer_id(i) == compared_rows.answer_id(i) for i in range(len(rows)))
 
 
 @dataclass(frozen=True)

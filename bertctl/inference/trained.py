@@ -265,7 +265,16 @@ def _check_outputs(
     *,
     is_score: bool,
 ) -> None:
-    """Refuses outputs that config.json would have made into other answers than bertctl does.
+    """Refuses a model whose config.json asks for other answers than bertctl would give.
+
+    bertctl applies a softmax to classes, a sigmoid to several labels, and nothing to a score.
+
+    Args:
+        path: The model.
+        config: Its config.json.
+        labels: Names of its outputs.
+        listener: Receives a warning about scores that others show transformed.
+        is_score: Whether it answers with a score.
 
     Raises:
         UnavailableError: Several scores, or another function over the outputs than `problem_type`

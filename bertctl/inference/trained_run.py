@@ -45,9 +45,9 @@ class TrainedRun(ABC):
 
     @property
     def file_settings(self) -> DataSection:
-        """Settings for a file that is not the run's own.
+        """The recipe's settings for a file that is not the run's own.
 
-        Its form is detected anew, unless the caller said it.
+        Format, delimiter and the like are detected anew, unless the caller named them.
         """
         form = {field: None for field in FORM_FIELDS if f"data.{field}" not in self.named}
         return self.recipe.data.model_copy(update=form)

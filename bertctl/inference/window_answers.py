@@ -95,6 +95,7 @@ class WindowAnswers:
         return np.asarray(np.maximum(is_counted.sum(axis=1), 1))
 
     def _last(self, vectors: Array) -> Floats32:
+        """Returns (..., C) outputs of the last layer for (..., D) vectors."""
         return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
 
     def _pooled(self, vectors: Floats32) -> Floats32:

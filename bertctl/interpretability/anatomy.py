@@ -111,7 +111,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
-        # Without weights, a package is not read to be checked.
+        # Looked up without its weights first: those of a package would be read and checked.
         folder = locate_model(name, weights=False)
         if not any(folder.glob("model*.safetensors")):
             folder = locate_model(name)

@@ -259,4 +259,5 @@ def sides_of(encoding: "Encoding") -> NDArray[np.int8]:
 
     It is 0 for tokens of the first text, 1 for those of the second, and -1 for special ones.
     """
-    return np.array([-1 if side is None else side for side in encoding.sequence_ids], dtype=np.int8)
+    sides = [-1 if sequence is None else sequence for sequence in encoding.sequence_ids]
+    return np.array(sides, dtype=np.int8)

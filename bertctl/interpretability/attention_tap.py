@@ -44,7 +44,9 @@ class Scores:
         They are the softmax of the scaled products, over the tokens that may be seen.
         """
         products = self.query @ self.key.transpose(-1, -2) * self.scaling
-        return (products if self.mask is None else products + self.mask).softmax(dim=-1)
+        if self.mask is not None:  # minus infinity for tokens that may not be seen
+            products = products + self.mask
+        return products.softmax(dim=-1)
 
 
 @dataclass

@@ -51,7 +51,14 @@ class Attribution(NamedTuple):
 
     @classmethod
     def of(cls, line: Line, value: float, of_tokens: Floats, **facts: Any) -> Self:
-        """Returns what (T,) contributions of tokens say of the words."""
+        """Returns the attribution of words: a word's contribution is the sum over its tokens.
+
+        Args:
+            line: The line, which knows the word of each token.
+            value: The number that is explained.
+            of_tokens: (T,) contributions of the tokens.
+            facts: What else the method knows, such as `converged`.
+        """
         *words, apart = line.of_words(of_tokens)
         return cls(float(value), np.array(words), float(apart), facts)
 
@@ -113,12 +120,14 @@ def _integrated(
     if attribution.facts["converged"] or len(shares) >= MOST_STEPS:
         return attribution, []
 
-    off = weights @ products.sum(axis=1) - np.diff(values)
-    off *= np.sign(off.sum())
+    # By how much the integral of each step differs from the change of the network's value there,
+    # positive where it adds to the error of the whole.
+    errors = weights @ products.sum(axis=1) - np.diff(values)
+    errors *= np.sign(errors.sum())
     change = abs(attribution.facts["change"])
-    n_far = int((off > _FAR * TOLERANCE * change).sum())
-    n_halved = max(1, len(off) // 8, min(n_far, len(off) // 3))
-    worst = np.argsort(-off)[:n_halved]
+    n_far = int((errors > _FAR * TOLERANCE * change).sum())
+    n_halved = max(1, len(errors) // 8, min(n_far, len(errors) // 3))
+    worst = np.argsort(-errors)[:n_halved]
     halves = (shares[worst] + shares[worst + 1]) / 2
     return attribution, halves.tolist()
 
@@ -151,9 +160,13 @@ def _legendre_gradients(
 
 
 def _weights(shares: Floats) -> Floats:
-    """Returns (n - 1, n) weights of an integral.
+    """Returns (n - 1, n) how much each of n values counts in the integral over each step.
 
-    They are what each of n places counts in the integral over each step between them.
+    The integral is that of the natural cubic spline through the values. It is linear in them, so
+    the splines through unit vectors give the weights.
+
+    Args:
+        shares: (n,) ascending positions of the values.
     """
     spline = CubicSpline(shares, np.eye(len(shares)), bc_type="natural")
     return np.asarray(np.diff(spline.antiderivative()(shares), axis=0))

@@ -158,6 +158,7 @@ class EmbeddedNetwork:
 
     @property
     def _budget(self) -> int:
+        """Tokens of a batch, padding included."""
         if self.engine.compute.device == "cpu":
             return _CPU_BUDGET
         return _GPU_BUDGET

@@ -201,9 +201,15 @@ def _places(
 def _placed(
     document: dict[str, Any], query: Floats32, vectors: Floats32, neighbours: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Returns the answer with its points in a plane.
+    """Returns the answer with a point in a plane for the query and for each neighbour.
 
-    It is the plane of the two first principal components of what was found.
+    The plane is that of the first two principal components of their vectors.
+
+    Args:
+        document: The answer.
+        query: (D,) vector of the query.
+        vectors: (n, D) vectors of the neighbours.
+        neighbours: What the answer says of each.
     """
     points = np.vstack([query, vectors]).astype(np.float64)
     points -= points.mean(axis=0)
@@ -237,10 +243,13 @@ def _one_token(tokenizer: Any, word: str) -> int:
 
 
 def _read(model: str) -> Floats32:
-    """Returns the (V, H) vectors of the tokens."""
+    """Returns the (V, H) vectors of the tokens, read from the model's files alone."""
     from safetensors import safe_open
 
     table = word_table(stored_weights(locate_model(model)))
-    with safe_open(table.file, framework="pt" if table.dtype == "BF16" else "numpy") as file:
+    is_bf16 = table.dtype == "BF16"  # which numpy does not have
+    with safe_open(table.file, framework="pt" if is_bf16 else "numpy") as file:
         stored = file.get_tensor(table.name)
-    return np.asarray(stored.float() if table.dtype == "BF16" else stored, dtype=np.float32)
+    if is_bf16:
+        stored = stored.float()
+    return np.asarray(stored, dtype=np.float32)

@@ -346,13 +346,15 @@ def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
     """
     probability_N, gold_N = _checked(probability, gold)
     best = best_f1_threshold(probability_N, gold_N)
-    drawn = 0.5 + (best.value - 0.5) * gold_N.size / (gold_N.size + _HALF_BELIEVED)
-    accepted = probability_N >= drawn
+    n = gold_N.size
+    moved = 0.5 + (best.value - 0.5) * n / (n + _HALF_BELIEVED)
+
+    is_accepted = probability_N >= moved
     n_positive = int(gold_N.sum())
-    f1 = 2 * int(gold_N[accepted].sum()) / (int(accepted.sum()) + n_positive)
-    error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + n_positive))
-    if f1 >= best.f1 - error:
-        return drawn
+    f1 = 2 * int(gold_N[is_accepted].sum()) / (int(is_accepted.sum()) + n_positive)
+    standard_error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + n_positive))
+    if f1 >= best.f1 - standard_error:
+        return moved
     return best.value
 
 
@@ -465,6 +467,7 @@ def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Ints]:
 
 
 def _bin_numbers(confidence_N: Floats, bins: int) -> Ints:
+    """Returns (N,) the bin of each probability: with 10 bins, 0.3 is in bin 2, (0.2, 0.3]."""
     numbers = np.ceil(confidence_N * bins).astype(np.int64) - 1
     return np.clip(numbers, 0, bins - 1)
 

@@ -92,6 +92,7 @@ def _of_cells(
     n_cells = n_labels * n_labels
 
     def make(rows_M1: Floats) -> Statistic:
+        """Returns the metric of (M, 1) numbers of cells, by counts of them."""
         # By margins: the table of 2,000 labels has 4 million cells, for each resample.
         gold_M, answers_M = np.divmod(rows_M1[:, 0].astype(np.int64), n_labels)
         of_gold = _summed(gold_M, n_labels)
@@ -154,6 +155,7 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     is_used_C = (gold | predicted).any(axis=0)
 
     def make(rows_MS: Floats) -> Statistic:
+        """Returns F1 of (M, 2 C) gold and answered labels, by counts of rows."""
         # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits
         # with any threads.
         gold_MC = rows_MS[:, :C]

@@ -401,15 +401,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(low: float, high: float) -> float:
-    """Returns the smallest distance from a limit that examples can show.
+    """Returns the smallest distance from a limit that examples with this interval can show.
 
-    Examples with this interval show it in 4 of 5 cases.
+    They show it in 4 of 5 cases.
 
     Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole
     interval on one side of the limit with a probability of 80 %.
     """
-    sure = statistics.quantile_of_normal()
-    return (high - low) / 2 * (sure + NormalDist().inv_cdf(POWER)) / sure
+    z = statistics.quantile_of_normal()
+    return (high - low) / 2 * (z + NormalDist().inv_cdf(POWER)) / z
 
 
 def _exchange(clusters: Ints | None) -> str:

@@ -182,8 +182,14 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     def pearson(counts_RN: Floats) -> Floats:
         # einsum, not a matrix product: the same bits with any number of BLAS threads.
         n_R = counts_RN.sum(axis=1)
+        # (R,) means of x, y and their products over the pairs that each resample has.
         x, y, xy, xx, yy = (np.einsum("rn,n->r", counts_RN, column) / n_R for column in columns)
-        return _correlation(xy - x * y, xx - x * x, yy - y * y, 1e-14)
+        return _correlation(
+            covariance_R=xy - x * y,
+            variance_x_R=xx - x * x,
+            variance_y_R=yy - y * y,
+            smallest=1e-14,
+        )
 
     return pearson
 
@@ -218,9 +224,13 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def _mean_ranks(counts_RN: Floats, starts_G: Ints) -> tuple[Floats, Floats]:
-    """Returns how often each value was drawn, and their mean ranks, without sorting again.
+    """Returns (R, G) how often each of G different values was drawn, and (R, G) their mean ranks.
 
-    Both are (R, G).
+    Ranks follow from the counts, so that resamples need no sorting.
+
+    Args:
+        counts_RN: How often each of N examples was drawn, in the order of their values.
+        starts_G: Position of the first example with each value.
     """
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

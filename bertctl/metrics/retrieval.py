@@ -67,8 +67,9 @@ def gain(ranks: Sequence[int], relevant: int) -> float:
     return float(discounted / sum(1.0 / np.log2(1 + rank) for rank in best_ranks))
 
 
-def _recall(at: int) -> Figure:
-    return lambda ranks, relevant: sum(rank <= at for rank in ranks) / relevant
+def _recall(limit: int) -> Figure:
+    """Returns recall@limit: the share of a query's right candidates with at most this rank."""
+    return lambda ranks, relevant: sum(rank <= limit for rank in ranks) / relevant
 
 
 FIGURES: Mapping[str, tuple[Figure, str]] = {

@@ -59,16 +59,19 @@ def row_similarities(measure: str, first: Floats32, second: Floats32) -> Floats3
 
 
 def _row_cosines(first: "Tensor", second: "Tensor") -> "Tensor":
+    """Returns (N,) cosines of (N, D) first vectors with the second ones of their rows."""
     from torch.nn import functional
 
     return (functional.normalize(first, dim=-1) * functional.normalize(second, dim=-1)).sum(dim=-1)
 
 
 def _row_products(first: "Tensor", second: "Tensor") -> "Tensor":
+    """Returns (N,) dot products of (N, D) first vectors with the second ones of their rows."""
     return (first * second).sum(dim=-1)
 
 
 def _row_euclidean(first: "Tensor", second: "Tensor") -> "Tensor":
+    """Returns (N,) negative distances, so that a larger number is more alike."""
     import torch
 
     distances: Tensor = torch.linalg.vector_norm(first - second, dim=-1)
@@ -76,6 +79,7 @@ def _row_euclidean(first: "Tensor", second: "Tensor") -> "Tensor":
 
 
 def _row_manhattan(first: "Tensor", second: "Tensor") -> "Tensor":
+    """Returns (N,) negative sums of absolute differences, so that a larger one is more alike."""
     return -(first - second).abs().sum(dim=-1)
 
 

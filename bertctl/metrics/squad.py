@@ -37,11 +37,12 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalized_answer(text: str) -> str:
-    """Returns a text in lower case, without ASCII punctuation and a, an, the.
+    """Returns a text as answers are compared: `"The  U.S. army" -> "us army"`.
 
-    Two answers are compared by it.
+    It is in lower case, without ASCII punctuation, articles, and repeated blanks.
     """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    without_punctuation = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without_punctuation).split())
 
 
 _WITHOUT_SPACES = (
@@ -60,8 +61,9 @@ _WITHOUT_SPACES = (
 
 
 def _is_without_spaces(character: str) -> bool:
+    """Returns whether a character is of a script without spaces between words, such as Chinese."""
     code = ord(character)
-    return any(first <= code <= last for first, last in _WITHOUT_SPACES)
+    return any(low <= code <= high for low, high in _WITHOUT_SPACES)
 
 
 def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
@@ -258,9 +260,14 @@ def _by_number_answered(
 
 
 def _references(gold: Sequence[str], version: Version) -> list[str]:
-    """Returns the normalised gold answers; [""] where there are none."""
+    """Returns the normalised gold answers; [""] where there are none.
+
+    The scorer of version 2 leaves out those of which nothing is left.
+    """
     texts = [normalized_answer(text) for text in gold]
-    return ([text for text in texts if text] if version == 2 else texts) or [""]
+    if version == 2:
+        texts = [text for text in texts if text]
+    return texts or [""]
 
 
 def _overlap(words: Sequence[str], reference: Sequence[str], version: Version) -> float:

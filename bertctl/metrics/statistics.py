@@ -501,9 +501,9 @@ def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float
 
 
 def quantile_of_normal(confidence: float = CONFIDENCE) -> float:
-    """Returns the quantile of a normal distribution in standard deviations.
+    """Returns how many standard deviations around a normal distribution's mean hold this share.
 
-    It is how many of them from its mean hold this share: 1.96 for 95 %.
+    It is 1.96 for 95 %.
     """
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
@@ -520,9 +520,7 @@ def _stretched(value: float, end: float, stretch: float, scale: Scale) -> float:
 
 
 def degrees_of_freedom(n_units: int) -> float:
-    """Returns the degrees of freedom of Student's distribution.
-
-    An interval of this many units takes them.
+    """Returns the degrees of freedom of Student's distribution, for an interval of so many units.
 
     The mean takes one. Of few units a second one is taken, as Donald and Lang (2007) do for groups:
     units that carry a metric unequally say less of its spread than equal ones, and with one degree
@@ -643,8 +641,11 @@ def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[
         if few_kinds:
             yield rng.multinomial(n, counts_M / n, size=rows).astype(np.float64)
         else:
-            kinds = kind_of_example[rng.integers(0, n, (rows, n))] + M * np.arange(rows)[:, None]
-            yield np.bincount(kinds.ravel(), minlength=rows * M).reshape(rows, M).astype(np.float64)
+            # One count over all rows: row r counts its kinds from r M on.
+            kinds = kind_of_example[rng.integers(0, n, (rows, n))]
+            numbers = kinds + M * np.arange(rows)[:, None]
+            counts = np.bincount(numbers.ravel(), minlength=rows * M)
+            yield counts.reshape(rows, M).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -197,8 +197,11 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     )
 
 
-def _overlap(first: Entity, other: Entity) -> bool:
-    return first[1] < other[2] and other[1] < first[2]
+def _overlap(entity: Entity, answer: Entity) -> bool:
+    """Returns whether two entities share a word."""
+    _, begin, end = entity
+    _, answer_begin, answer_end = answer
+    return begin < answer_end and answer_begin < end
 
 
 def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:

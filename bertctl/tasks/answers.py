@@ -197,9 +197,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the answers of a task by its prediction lines, at least one.
+        """Returns the answers of a task, with the labels that its prediction lines name.
 
-        Labels are read from the lines.
+        Args:
+            lines: At least one.
         """
         return cls()
 
@@ -286,9 +287,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {}
 
     def losses(self, lines: Lines) -> Contributions | None:
-        """Returns what each line adds to the loss.
+        """Returns what each line adds to the loss; None if lines don't tell the mean's weights.
 
-        None where the lines don't say how many things it is a mean of.
+        Here each line has the weight 1.
         """
         sums = np.array([field(line, "loss") for line in lines], dtype=np.float64)
         return contributions.loss(sums, np.ones(len(sums)))
@@ -319,9 +320,14 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {name: by_line.value for name, by_line in self.each_contributions(answered)}
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the constant answer that is best by it.
+        """Returns a metric of the constant answer that is best by this metric.
 
-        The metric of the most frequent answer is given.
+        Here that is the most frequent answer.
+
+        Args:
+            name: Name of the metric.
+            lines: Labelled lines.
+            usual: The metric of the most frequent answer.
         """
         return usual
 

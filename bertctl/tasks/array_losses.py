@@ -27,7 +27,10 @@ def cross_entropies(logits: Array, labels: Ints) -> Floats32:
 
 
 def binary_cross_entropies(logits: Array, targets: Array) -> Floats32:
-    """Returns the losses of labels that are there (1) or not (0), each by itself."""
+    """Returns the binary cross-entropy of each logit with its target, 0 or 1, in their shape.
+
+    It is log(1 + e^x) - x t, in the form that does not overflow.
+    """
     losses = np.maximum(logits, 0) - logits * targets + np.log1p(np.exp(-np.abs(logits)))
     return np.asarray(losses, dtype=np.float32)
 
@@ -40,8 +43,10 @@ def choice_cross_entropies(scores: Array, labels: Ints, counts: Sequence[int]) -
         labels: (B,) number of the right choice within its row.
         counts: Choices of each row.
     """
+    # (B, most choices): minus infinity, a probability of 0, where a row has fewer choices.
     by_row = np.full((len(counts), max(counts)), -np.inf, dtype=np.float32)
-    by_row[np.arange(max(counts)) < np.array(counts)[:, None]] = scores
+    is_choice = np.arange(max(counts)) < np.array(counts)[:, None]
+    by_row[is_choice] = scores
     return cross_entropies(by_row, labels)
 
 
@@ -68,7 +73,7 @@ def squared_errors(scores: Array, labels: Array, *, mean: float, deviation: floa
         mean: Of the training scores.
         deviation: Of the training scores.
     """
-    center = float(np.float32(mean))
+    center = float(np.float32(mean))  # as torch has it, so that both losses are equal
     gold = ((labels.astype(np.float64) - center) / deviation).astype(np.float32)
     answers = ((scores - np.float32(center)) / np.float32(deviation)).astype(np.float32)
     return np.asarray((answers - gold) ** 2)

@@ -247,6 +247,10 @@ def encode_rows(
 def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
     """Returns how a task reads texts that are too long.
 
+    Args:
+        recipe: Says it under `model`.
+        train: Training rows; None for a trained model, whose rows are not checked.
+
     Raises:
         UsageError: windows over pairs of texts.
     """

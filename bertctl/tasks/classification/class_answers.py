@@ -77,6 +77,7 @@ def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contr
 
 
 def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    """Returns what each line adds to the Matthews correlation, as a metric's definition needs."""
     return answers.matthews(lines)
 
 
@@ -227,6 +228,7 @@ answer({example})"""
         yield from self._each_of_labels(lines)
 
     def _of_labels(self, lines: Lines) -> dict[str, Contributions]:
+        """Returns the metrics of single labels by name, such as `recall:spam`."""
         return dict(self._each_of_labels(lines))
 
     def _each_of_labels(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:

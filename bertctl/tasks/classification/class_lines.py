@@ -49,8 +49,8 @@ class ClassLines(Sequence[dict[str, Any]]):
         return next(self._lines(slice(position, position + 1)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for first in range(0, len(self), _AT_ONCE):
-            yield from self._lines(slice(first, first + _AT_ONCE))
+        for begin in range(0, len(self), _AT_ONCE):
+            yield from self._lines(slice(begin, begin + _AT_ONCE))
 
     def side(self, key: str) -> list[str]:
         """Returns the names of the `gold` labels, or of those of the `prediction`."""

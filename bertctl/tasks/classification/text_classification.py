@@ -153,7 +153,7 @@ class TextClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
-        """Returns the label names that the trained model carries in `id2label`."""
+        """Returns the task of a trained model, with labels and kind as its config.json has them."""
         settings = recipe.text_classification
         labels = output_names(model_config)
         multi_label = model_config.get("problem_type") == "multi_label_classification"

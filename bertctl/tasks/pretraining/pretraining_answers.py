@@ -83,6 +83,7 @@ def _share(lines: Lines, hits_key: str, count_key: str) -> Contributions:
 
 
 def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
+    """Returns what each document adds to the share of masked tokens that are predicted."""
     return _share(lines, "prediction", "gold")
 
 

@@ -271,7 +271,7 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     import torch
 
     guesses = outputs.gold.new_full((windows, _GUESSES), -1)
-    # Masked tokens are sorted by window, so this finds where the first one of each one's window is.
+    # Masked tokens are sorted by window. For each this is the position of its window's first one.
     begins = torch.searchsorted(outputs.windows, outputs.windows)
     place_in_window = torch.arange(len(begins), device=begins.device) - begins
     is_shown = place_in_window < _GUESSES

@@ -54,7 +54,12 @@ class Contexts:
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and last token of the characters from `start` up to `end`.
 
-        It is None where there is none.
+        It is None if no token has any of these characters.
+
+        Args:
+            context: Number of the context.
+            start: First character.
+            end: The one after the last.
         """
         context_start = int(self.tokens.starts[context])
         of_context = slice(context_start, context_start + int(self.tokens.lengths[context]))
@@ -130,7 +135,7 @@ def _has_graphemes(text: str) -> bool:
     for character in set(text):
         if unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf"):
             return True
-        if any(first <= character <= last for first, last in _JOINING_RANGES):
+        if any(low <= character <= high for low, high in _JOINING_RANGES):
             return True
     return False
 

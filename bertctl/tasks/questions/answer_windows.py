@@ -88,7 +88,10 @@ class AnswerFeatures(OneAnswer):
         return positions_of(indices, self.position_starts)
 
     def with_unlabelled(self, unlabelled: "AnswerFeatures") -> "AnswerFeatures":
-        """Returns these questions, and then others that have no answer to learn."""
+        """Returns these questions, and then others that have no answer to learn.
+
+        The numbers of the others' contexts and rows are moved up, as they come behind.
+        """
         targets = present(self.targets)
         contexts = self.contexts.followed_by(unlabelled.contexts)
         n_contexts = len(self.contexts.unknown)

@@ -117,6 +117,7 @@ class QuestionAnswering(Task):
 
     @classmethod
     def _of(cls, recipe: Recipe, unanswerable: bool) -> "QuestionAnswering":
+        """Returns the task with the recipe's settings, and whether it may answer "no answer"."""
         settings = recipe.question_answering
         return cls(settings, unanswerable, settings.null_threshold or 0.0)
 

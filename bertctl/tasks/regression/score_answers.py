@@ -28,30 +28,34 @@ def scores(lines: Lines) -> tuple[Floats, Floats]:
 
 
 def pearson(_: Answers, lines: Lines) -> Contributions:
-    """Returns the correlation of scores and predictions."""
+    """Returns the Pearson correlation of scores and predictions."""
     return regression.pearson(*scores(lines))
 
 
 def spearman(_: Answers, lines: Lines) -> Contributions:
-    """Returns the same of their ranks."""
+    """Returns the Spearman correlation of scores and predictions."""
     return regression.spearman(*scores(lines))
 
 
 def _mse(_: Answers, lines: Lines) -> Contributions:
+    """Returns what each line adds to the mean squared error."""
     gold, predicted = scores(lines)
     return contributions.mean((gold - predicted) ** 2)
 
 
 def _mae(_: Answers, lines: Lines) -> Contributions:
+    """Returns what each line adds to the mean absolute error."""
     gold, predicted = scores(lines)
     return contributions.mean(np.abs(gold - predicted))
 
 
 def _rmse(_: Answers, lines: Lines) -> Contributions:
+    """Returns what each line adds to the root of the mean squared error."""
     return regression.rmse(*scores(lines))
 
 
 def _r2(_: Answers, lines: Lines) -> Contributions:
+    """Returns what each line adds to R squared."""
     return regression.r2(*scores(lines))
 
 

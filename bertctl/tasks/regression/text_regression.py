@@ -162,6 +162,11 @@ class TextRegression(Task):
 
 
 def _scores(rows: Rows) -> Floats:
+    """Returns (N,) the labels as numbers.
+
+    Raises:
+        DataError: A label that is no finite number.
+    """
     return np.array([require_score(rows, i) for i in range(len(rows))], dtype=np.float64)
 
 

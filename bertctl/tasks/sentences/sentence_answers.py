@@ -52,6 +52,7 @@ def _gold_and_similarities(lines: Lines) -> tuple[Bools, Floats]:
 
 
 def _average_precision(_: Answers, lines: Lines) -> Contributions | None:
+    """Returns what each pair adds to the average precision of "belongs together"."""
     gold, similarities = _gold_and_similarities(lines)
     return ranking.ranking("average_precision", gold[:, None], similarities[:, None])
 
@@ -233,9 +234,10 @@ model.similarity(vectors, vectors)"""
     def _rank_outcome(self, lines: Lines) -> Outcome:
         """Returns how many queries have the right text at which rank."""
         names = ("1", "2 to 5", "6 to 10", "beyond")
+        bin_starts = [2, 6, 11]  # of all bins but the first
         queries = [lines[position] for position in self.unit_positions(lines)]
         ranks = [line["prediction"] for line in queries if line["ranks"]]
-        bins = np.digitize(ranks, [2, 6, 11])
+        bins = np.digitize(ranks, bin_starts)
         counts = np.bincount(bins, minlength=len(names)).tolist()
         rows = [
             [name, count, count / max(1, len(ranks))]

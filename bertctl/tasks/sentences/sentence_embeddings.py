@@ -412,6 +412,7 @@ class SentenceEmbeddings(Task):
         return (_row_similarities(COSINE, outputs, features) - features.labels) ** 2
 
     def _similarities(self, outputs: Outputs, features: SentenceFeatures) -> Floats32:
+        """Returns (N,) similarities of the pairs, by the measure that the model's folder names."""
         return _row_similarities(self.said.similarity, outputs, features)
 
     def _search(self, plan: SearchPlan, outputs: Outputs) -> list[SearchResult]:

@@ -162,7 +162,9 @@ class BarePairs(RowKind):
         """Returns lines of a search in random order."""
         texts = rows.columns["text"]
         partners = rows.columns["pair"]
-        n_partners = Counter(text for text, _ in {*zip(texts, partners, strict=True)})
+        # A text can have several partners, and the same pair can be there twice.
+        different_pairs = {*zip(texts, partners, strict=True)}
+        n_partners = Counter(text for text, _ in different_pairs)
         n_relevant_of = {text: n_partners[text] for text in texts}
         return random_search(n_relevant_of, n_candidates=len({*partners}))
 
@@ -254,6 +256,7 @@ def is_number(text: str) -> bool:
 
 
 def _is_whole(text: str) -> bool:
+    """Returns whether a label is a whole number, such as 3 or -1."""
     return text.removeprefix("-").isdecimal()
 
 

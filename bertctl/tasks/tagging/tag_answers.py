@@ -28,6 +28,7 @@ from bertctl.words import natural_order
 
 
 def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
+    """Returns what each sentence adds to the share of words with the right tag."""
     return tagging.word_accuracy(*sides(lines), mark_entities=answers.mark_entities)
 
 
@@ -65,6 +66,7 @@ def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
 
 
 def _has_gold(counts: Sequence[tuple[int, int, int]]) -> bool:
+    """Returns whether any sentence has an entity, by (gold, predicted, right) counts."""
     return any(n_gold for n_gold, _, _ in counts)
 
 
@@ -109,6 +111,7 @@ def _tags_of(lines: Lines) -> list[str]:
 
 
 def _words(tags: Sequence[str]) -> frozenset[tagging.Entity]:
+    """Returns each word with its tag as an entity of one word: (tag, place, place + 1)."""
     return frozenset((tag, place, place + 1) for place, tag in enumerate(tags))
 
 
