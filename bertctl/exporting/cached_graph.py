@@ -33,7 +33,7 @@ def cached_graph(
         source: The model's files.
         loaded: Its network, that of transformers, on the CPU in fp32.
         n_layers: Its layers.
-        listener: Hears of the conversion.
+        listener: Receives a note of the conversion.
 
     Raises:
         UnavailableError: It can't be converted, or the cache folder can't be written.

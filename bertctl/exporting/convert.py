@@ -45,7 +45,7 @@ def require_packages(name: str, option: str) -> None:
     """Refuses a format whose packages are not installed.
 
     Args:
-        name: Of the format.
+        name: Name of the format.
         option: What asked for it, as it is typed.
 
     Raises:

@@ -48,7 +48,7 @@ class ExportResult:
     """What became of it.
 
     Attributes:
-        document: Of the folder; None where none is left.
+        document: Document of the folder; None where none is left.
         proof: How the export was compared.
         failures: Why there is no folder, a sentence each.
         quality: What smaller numbers cost.
@@ -84,7 +84,7 @@ def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> Expo
 
     Args:
         request: What is asked for.
-        listener: Hears of what is done.
+        listener: Receives what is done.
 
     Raises:
         UsageError: A request that makes no sense, or rows that are not the model's kind.
@@ -125,7 +125,7 @@ def check_request(request: ExportRequest) -> None:
             unknown("format", request.file_format, FORMATS),
             remedy=f"Choose from {', '.join(FORMATS)}.",
         )
-    if not request.tolerance >= 0:
+    if not request.tolerance >= 0:  # NaN is refused, too
         raise UsageError(
             f"`tolerance={request.tolerance}` is not a difference that could be allowed",
             remedy=f"Give a number from 0 on; the default is {TOLERANCE:g}.",
@@ -139,7 +139,7 @@ def check_request(request: ExportRequest) -> None:
     path = request.path
     is_here = path.parent.is_dir() or path.parts[0] == "runs"
     if is_here and not path.exists() and str(path) not in MODELS:
-        RunFolder.open(path)  # says that there is none
+        RunFolder.open(path)  # raises that there is no such run
     require_packages(request.file_format, f"`to={request.file_format}`")
     _check_output(request)
 

@@ -67,7 +67,7 @@ class Graph:
     Attributes:
         weights: Name of the file that the runtime opens.
         file_format: onnx or openvino.
-        precision: Of its arithmetic.
+        precision: Precision of its arithmetic.
         inputs: Names.
         outputs: Names.
     """

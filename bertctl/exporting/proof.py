@@ -73,7 +73,7 @@ class Comparison:
     Args:
         subject: The model.
         rows: At least one; labels are not looked at.
-        listener: Hears of progress.
+        listener: Receives progress messages.
     """
 
     def __init__(self, subject: Subject, rows: Rows, listener: Listener = SILENT) -> None:

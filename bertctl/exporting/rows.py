@@ -33,7 +33,7 @@ def comparison_rows(
         file: Rows in place of the run's own.
         is_run: Whether it has data of its own.
         with_labels: Whether answers will be scored.
-        listener: Hears what was read.
+        listener: Receives what was read.
 
     Raises:
         UsageError: A model without data, and no file; rows of another kind.

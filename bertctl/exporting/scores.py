@@ -23,7 +23,7 @@ def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
     """Scores the compared rows with an export, and writes what `gate` and `compare` read.
 
     Args:
-        folder: Of the export.
+        folder: Folder of the export.
         comparison: Its labelled rows.
         engine: The export, ready to compute.
     """

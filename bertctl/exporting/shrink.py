@@ -164,7 +164,7 @@ def shrink(
         source: The ONNX graph in fp32.
         session: The proved graph of the format, in fp32.
         request: Format and precision.
-        listener: Hears which layers stay in fp32.
+        listener: Receives which layers stay in fp32.
     """
     work = _Shrinking(comparison, check, source, request, listener)
     bytes_before = _bytes_of(_files(source.parent, GRAPH_FILES[request.file_format]))

@@ -114,7 +114,7 @@ def open_subject(path: Path, options: Mapping[str, object], listener: Listener =
     Args:
         path: A run, a folder of transformers, or a model's name.
         options: Recipe fields that were given.
-        listener: Hears what it is.
+        listener: Receives what it is.
 
     Raises:
         UnavailableError: There is nothing, or it is damaged.

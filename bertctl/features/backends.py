@@ -85,11 +85,11 @@ def open_encoder(
 
     Args:
         source: the model's files.
-        spec: which vectors.
+        spec: Which vectors to compute.
         compute: on the CPU for all backends but torch.
         job: names the backend.
         sample: rows of the input; some of them, short to long, are compared with torch.
-        listener: told of the conversion and of the comparison.
+        listener: Receives notes of the conversion and of the comparison.
 
     Raises:
         UnavailableError: a model that can't be converted, or a cache folder that can't be written.
@@ -149,11 +149,11 @@ def fastest_backend(
 
     Args:
         source: the model's files.
-        spec: which vectors.
+        spec: Which vectors to compute.
         compute: where, and in which precision.
         job: says what is read of long texts.
         sample: rows of the input; some of them, short to long, are what is measured with.
-        listener: told of the speeds, and of a backend that can't have this model.
+        listener: Receives notes of the speeds, and of a backend that can't have this model.
     """
     names = [
         name for name in PACKAGES if is_installed(name) and compute.precision in precisions(name)

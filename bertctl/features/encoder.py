@@ -177,7 +177,7 @@ class Encoder:
     Args:
         source: the model's files.
         loaded: the model, as `load_frozen` gave it.
-        spec: which vectors.
+        spec: Which vectors to compute.
         engine: computes its forward pass.
         budget: tokens of a batch.
     """
@@ -372,7 +372,7 @@ class Encoder:
         Args:
             features: W words, each in the window that answers for it.
             into: (W, H) for each hidden state that the layers need, filled here.
-            done: told of the windows of each batch.
+            done: Called with the number of windows of each batch.
         """
         import torch
 

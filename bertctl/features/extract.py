@@ -133,10 +133,10 @@ def extract_features(
     Args:
         recipe: names the model and where it computes.
         rows: the texts.
-        vectors: which vectors.
+        vectors: Which vectors to compute.
         job: where to, and how.
-        workers: the processes that share the work.
-        listener: hears of progress, and is warned of cut texts.
+        workers: The processes that share the work.
+        listener: Receives progress messages, and a warning of cut texts.
 
     Returns:
         The content of OUT.json; in all processes but the first an empty one.
@@ -329,9 +329,9 @@ def extract(
         stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
         encoder: ready, with the vectors it gives.
         job: where to, and how.
-        workers: the processes that share the work; each gets the whole stream and computes every
+        workers: The processes that share the work; each gets the whole stream and computes every
             n-th chunk.
-        listener: hears of progress.
+        listener: Receives progress messages.
 
     Returns:
         The content of OUT.json; in all processes but the first an empty one.

@@ -36,7 +36,7 @@ class ExtractJob:
         output: OUT.
         long: the longest window in tokens, and what is read of longer texts.
         source: what the input is called.
-        dtype: of the numbers in the file.
+        dtype: Type of the numbers in the file.
         keep_text: whether texts are written where the format has room.
         backend: torch, onnx or openvino; auto for the fastest of them.
         resume: go on where an earlier attempt was stopped.

@@ -59,12 +59,15 @@ def prepare(
     rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
     listener: Listener = SILENT,
 ) -> ProbeJob:
-    """Reads and checks everything; the refusals come in order of their cost.
+    """Reads and checks everything that a probe needs, and loads the encoder.
+
+    Cheap checks come first, so that a refusal takes little time.
 
     Args:
-        recipe: of a task with one label, several labels or a score per text, or a tag per word.
+        recipe: A recipe of a task with one label, several labels or a score per text, or a tag per
+            word.
         rows_in_memory: split name -> rows in place of those in the recipe's files.
-        listener: hears what was guessed, held out, left out.
+        listener: Receives what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: data, labels, model, layers, device.
@@ -88,7 +91,7 @@ def prepare(
     data = load_data(recipe, rows_in_memory=rows_in_memory, listener=listener)
     task, evaluated = fit_task(recipe, data)
     settings = _settings(recipe, task)
-    read = time.perf_counter()
+    read_at = time.perf_counter()
     compute = source.compute(recipe.runtime)
     probe_fields = {
         "layers": [layer.name for layer in layers],
@@ -98,15 +101,13 @@ def prepare(
     resolved = resolved_for(recipe, compute).with_fields("probe", **probe_fields)
     section = resolved.probe
     model = load_frozen(source, compute)
-    words = FIRST_OF_WORD if by_word else None
-    windows = LongText.of(recipe.model).pooling
     spec = VectorSpec(
-        layers,
-        tuple(poolings),
-        words,
-        section.special_tokens,
-        section.normalize,
-        windows,
+        layers=layers,
+        poolings=tuple(poolings),
+        words=FIRST_OF_WORD if by_word else None,
+        special_tokens=section.special_tokens,
+        normalize=section.normalize,
+        windows=LongText.of(recipe.model).pooling,
     )
     job = ProbeJob(
         recipe=resolved,
@@ -125,7 +126,7 @@ def prepare(
             model_hash=source.content_hash(),
         ),
     )
-    job.seconds = {"read": read - started, "load": time.perf_counter() - read}
+    job.seconds = {"read": read_at - started, "load": time.perf_counter() - read_at}
     return job
 
 

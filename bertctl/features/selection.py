@@ -47,7 +47,7 @@ class ProbeJob(ReadyRun):
     Attributes:
         model: the bare encoder.
         encoder: gives its vectors.
-        settings: of the classifiers.
+        settings: Settings of the classifiers.
     """
 
     model: Model

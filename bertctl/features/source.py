@@ -41,8 +41,8 @@ class Input:
             that are read as one file; or rows in memory.
         settings: columns and folder, where they were said.
         kind: format of a file; by its suffix when None.
-        split: of a data set.
-        skipped: gets the rows of a file that can't be read.
+        split: Split of a data set.
+        skipped: Collects the rows of a file that can't be read.
         hints: Names of fields of `settings` that were given for another file, such as "text_column"
             for the training rows. They count only if this file has such a column.
     """

@@ -94,7 +94,7 @@ class VectorStore:
 
     Args:
         folder: made anew unless `state` is given.
-        layout: of its rows.
+        layout: Layout of its rows.
         state: what `commit` returned, to go on from there.
         has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single
             rows can be read.
@@ -213,10 +213,10 @@ def join_stores(
     """Puts the chunks of several processes in the order of the input, in one folder.
 
     Args:
-        folders: of process 0, 1, ...
+        folders: Folders of process 0, 1, ...
         chunks: process, rows and vectors of each chunk, in order of the input.
         into: the folder to make.
-        layout: of the rows.
+        layout: Layout of the rows.
     """
     shutil.rmtree(into, ignore_errors=True)
     for name, (shape, dtype) in layout.arrays.items():

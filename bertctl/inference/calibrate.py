@@ -32,12 +32,12 @@ def calibrate_run(
     The files metrics.json and predictions stay as they are.
 
     Args:
-        run: opened.
+        run: An opened run.
         split: which; the first validation split when left out.
         calibrate: whether to fit a temperature.
         rule: how to choose a threshold; None for none.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
+        workers: The processes that share the work; the first one writes.
+        listener: Receives progress messages.
 
     Returns:
         The decision, the metrics, the Brier score, the calibration error (None with several labels)

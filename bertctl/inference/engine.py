@@ -117,7 +117,7 @@ class Engine:
         tokenizer: turns texts into ids; truncation and padding are off.
         padding: how the model's batches are filled up.
         compute: device and precision.
-        workers: the processes that share the work.
+        workers: The processes that share the work.
     """
 
     backend: Backend
@@ -133,7 +133,7 @@ class Engine:
         Args:
             loaded: the model; its network is where `compute` says.
             compute: device and precision.
-            workers: the processes that share the work.
+            workers: The processes that share the work.
         """
         backend = TorchBackend(loaded.network, loaded.has_segments, compute)
         return cls(
@@ -188,7 +188,7 @@ class Engine:
             features: U windows.
             batch_size: windows per forward pass, of similar lengths.
             phase: what progress calls it.
-            listener: hears of progress.
+            listener: Receives progress messages.
         """
         [result] = forward_together(
             [self],

@@ -95,7 +95,7 @@ def evaluate_split(
         recipe: says the batch size and the metric scripts.
         choose: whether thresholds are chosen on this split (the validation split of a training run)
             before scoring.
-        listener: hears of progress.
+        listener: Receives progress messages.
 
     Raises:
         UsageError: a metric script that can't be used.

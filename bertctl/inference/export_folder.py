@@ -97,7 +97,7 @@ class ExportFolder:
         """Returns the graph, ready to compute, once its numbers here are those of the export.
 
         Args:
-            threads: That compute.
+            threads: Number of threads that compute.
             accept_drift: Largest difference that is accepted; None for what the proof allows.
             outputs: Those that are needed; all where none is named.
 

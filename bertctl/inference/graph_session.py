@@ -73,10 +73,10 @@ def open_graph(
     Args:
         path: The file that the runtime opens.
         file_format: One of `RUNTIMES`.
-        threads: That compute.
+        threads: Number of threads that compute.
         outputs: Those that will be asked for, so that OpenVINO computes no others; all where none
             is named.
-        precision: Of OpenVINO's arithmetic on a graph in fp32: `fp32` or `bf16`.
+        precision: Precision of OpenVINO's arithmetic on a graph in fp32: `fp32` or `bf16`.
         remedy: What to do about a file that can't be opened.
 
     Raises:
@@ -124,7 +124,7 @@ def _open_openvino(
 
     Args:
         path: The .xml file.
-        threads: That compute.
+        threads: Number of threads that compute.
         outputs: Those that will be asked for; empty for all.
         precision: `bf16`, or anything else for fp32.
     """

@@ -134,7 +134,7 @@ class _LineFeeds:
     3.12.3: a carriage return in a text would end the row for whoever reads it.
 
     Args:
-        out: gets the lines.
+        out: Receives the lines.
     """
 
     def __init__(self, out: TextIO) -> None:

@@ -51,7 +51,7 @@ class Scorer:
 
         Args:
             chunks: texts; or pairs, the good one first.
-            listener: hears of progress.
+            listener: Receives progress messages.
 
         Raises:
             DataError: a text that is empty, or has more tokens than the model reads; no text at

@@ -57,7 +57,7 @@ class MaskedModel:
     """A model with its masked-word head, in fp32.
 
     Args:
-        name: of a model, its folder or hub id.
+        name: Name of a model, its folder or hub id.
 
     Attributes:
         tokenizer: turns texts into ids.
@@ -159,7 +159,7 @@ class MaskedModel:
             texts: some at a time, each with at least one mask.
             top_k: words for each mask, where there are no targets.
             targets: the words to score, all of them.
-            listener: hears of progress.
+            listener: Receives progress messages.
 
         Raises:
             DataError: a text without a mask, or with more tokens than the model reads.
@@ -296,7 +296,7 @@ def filled_text(
     Special tokens are no words.
 
     Args:
-        tokenizer: That has read the text.
+        tokenizer: The tokenizer that has read the text.
         mask: The mask with its properties, where the tokenizer has them.
         ids: The tokens, at least one.
         before: The text before the mask.

@@ -127,7 +127,7 @@ class Predictor:
     """Answers rows with a run's model.
 
     Args:
-        run: Opened.
+        run: An opened run.
         engine: Its model.
         top_k: Answer with so many labels, where the answers are labels.
         kept_columns: Columns of the file that are carried over.
@@ -394,9 +394,10 @@ def unlabelled_rows(
         source: A path or a pattern, several of them that are read as one file, `-`, or rows in
             memory.
         kind: format of the file; by its suffix when None.
-        layout: of the answers. Where they are written by their ids, all rows are looked at first.
-        listener: hears what was guessed.
-        skipped: gets the rows that can't be read.
+        layout: Layout of the answers, such as `jsonl`. Where they are written by their ids, all
+            rows are looked at first.
+        listener: Receives what was guessed.
+        skipped: Collects the rows that can't be read.
 
     Raises:
         DataError: two rows have the same id, where answers are written by it.
@@ -447,12 +448,12 @@ def split_rows(
     """Returns a split of the run's own data, or of another catalog data set with the same labels.
 
     Args:
-        run: opened.
+        run: An opened run.
         split: its name.
         data: another data set's catalog name.
-        layout: of the answers.
-        listener: hears what was guessed.
-        skipped: gets the rows that can't be read.
+        layout: Layout of the answers, such as `jsonl`.
+        listener: Receives what was guessed.
+        skipped: Collects the rows that can't be read.
     """
     rows = _about(run, data).load_data([split], listener=listener, skipped=skipped).splits[split]
     if _is_by_id(run, layout):
@@ -529,7 +530,7 @@ def predict_rows(
     """Writes an answer per row, or those of a shard, and returns counts and the files written.
 
     Args:
-        run: Opened.
+        run: An opened run.
         chunks: Rows, some at a time.
         destination: Where the answers go.
         total: Number of rows in all the chunks, where that is known.
@@ -680,7 +681,7 @@ def predict_glue(
     """Writes the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
     Args:
-        run: Opened.
+        run: An opened run.
         name: Name of the split.
         data: Another data set's catalog name, such as `ax`.
         output: Folder for one file per split.

@@ -179,7 +179,7 @@ def fit_task(
     """Returns the task, fitted to the training rows, and the splits to score.
 
     Args:
-        recipe: of the run.
+        recipe: Recipe of the run.
         data: its splits.
         labels_checked: whether the labels of these rows were checked before.
 

@@ -46,11 +46,11 @@ def evaluate_run(
     """Scores splits of the run's own data; each is added to the run's metrics.json and predictions.
 
     Args:
-        run: opened.
+        run: An opened run.
         split: which; the data's validation splits when left out.
-        workers: the processes that share the work; the first one writes.
-        listener: hears of progress.
-        skipped: gets the rows that can't be read.
+        workers: The processes that share the work; the first one writes.
+        listener: Receives progress messages.
+        skipped: Collects the rows that can't be read.
 
     Returns:
         The new content of metrics.json.
@@ -106,7 +106,7 @@ def evaluate_file(
     """Scores a labelled file, or labelled rows in memory.
 
     Args:
-        run: Opened.
+        run: An opened run.
         path: The rows.
         output: Folder for the result, which `gate` and `compare` read like a run. None writes
             nothing.
@@ -180,7 +180,7 @@ def evaluate_apart(
     """Scores splits of the data of an export, whose own folder stays as it was proved.
 
     Args:
-        run: Opened.
+        run: An opened run.
         output: Folder for the result, which `gate` and `compare` read like a run. None writes
             nothing.
         split: Which; the data's validation splits when left out.
@@ -231,7 +231,7 @@ def _write_apart(
     """Writes scores into a folder of their own.
 
     Args:
-        run: That was scored.
+        run: The run that was scored.
         output: The folder.
         results: The splits.
         metrics: Content of its metrics.json.

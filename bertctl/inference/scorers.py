@@ -42,7 +42,7 @@ class Scorer(Protocol):
         Args:
             work: A forward pass over an item.
             items: Batches.
-            threads: That may each compute an item of their own.
+            threads: Number of threads that may each compute an item of their own.
         """
 
 

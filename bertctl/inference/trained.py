@@ -119,7 +119,7 @@ def open_run(
 
     Args:
         path: RUN, or the model.
-        listener: hears what such a model is.
+        listener: Receives what such a model is.
         options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`,
             `data.data_dir`.
 

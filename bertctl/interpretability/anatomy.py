@@ -39,7 +39,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
     """Returns what is known of a model or a run without loading it, as plain values.
 
     Args:
-        name: of the catalog, folder, hub id, or run.
+        name: A name in the catalog, folder, hub id, or run.
         length: tokens of an example, for FLOPs and memory; None takes 128, or all positions where
             there are fewer.
         batch_size: examples of a batch, for memory.

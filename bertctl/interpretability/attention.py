@@ -188,7 +188,7 @@ def read_attention(
     """Returns what each token of a text, or pair, attends to.
 
     Args:
-        reader: the model.
+        reader: The model.
         text: the text.
         pair: the second text.
         layers: numbers of the layers wanted, as typed; None for all.

@@ -78,7 +78,7 @@ def integrated_gradients(
 
     Args:
         network: what is explained.
-        lines: n lines.
+        lines: Lines to explain, n of them.
         steps: exactly so many, by Gauss-Legendre, as captum's default is; None as many as it takes.
     """
     if steps is not None:
@@ -292,7 +292,7 @@ def faithfulness(
 
     Args:
         network: asked without gradients.
-        lines: n lines.
+        lines: Lines to explain, n of them.
         full_values: (n,) their numbers.
         orders: by name, for each line, the numbers of its removable words, the most important
             first.

@@ -170,7 +170,7 @@ class EmbeddedNetwork:
         far those of the lines are from those of the baseline; otherwise None and None.
 
         Args:
-            lines: n lines.
+            lines: Lines to explain, n of them.
             shares: (n,) positions on the path from the baseline (0) to the line (1).
         """
         import torch

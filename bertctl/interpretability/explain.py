@@ -117,7 +117,7 @@ class Explainer:
     ) -> Iterator[dict[str, Any]]:
         """Yields each row's answer as `predict` has it, with its explained `targets`.
 
-        These are the outputs that the answer rests on, and what contributes to them.
+        A target is an output that the answer rests on, such as the logit of its label.
 
         A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`,
         `words` with what each contributes by each method, and `methods` with what else is known of
@@ -126,7 +126,7 @@ class Explainer:
         Args:
             chunks: rows, some at a time.
             total: rows in all of them, where that is known.
-            listener: hears of progress.
+            listener: Receives progress messages.
         """
         predictor = Predictor(self.run, self.engine)
         objective: Any = self.run.task.objective(self.engine.padding)
@@ -173,7 +173,7 @@ class Explainer:
 
         Args:
             network: Gives outputs and gradients.
-            lines: n lines.
+            lines: Lines to explain, n of them.
             ids: (n,) ids of their rows.
         """
         methods = {

@@ -38,9 +38,9 @@ def measure_importance(
     """Returns how much each head of a run matters on the validation rows of the run's own data.
 
     Args:
-        run: opened.
+        run: An opened run.
         ablate: whether each head is left out in turn too: L x H passes over the rows.
-        listener: hears of progress.
+        listener: Receives progress messages.
 
     Returns:
         The `split` and its number of `rows`; the `value` of the whole model by the task's `metric`,

@@ -71,9 +71,9 @@ def walk_input(
 
     Args:
         name: a model's name, folder or hub id.
-        text: of the input.
+        text: The text.
         pair: its second text.
-        listener: hears of a text that is cut.
+        listener: Receives a warning of a text that is cut.
 
     Returns:
         `tokens`, each with the lengths (norms) of the vectors that are added for it and of their
@@ -169,7 +169,7 @@ def layer_similarity(
         first: a model's name, folder or hub id.
         second: another's, or the same.
         texts: some at a time.
-        listener: hears of progress, and of too few texts.
+        listener: Receives progress messages, and a warning of too few texts.
 
     Raises:
         DataError: fewer than two texts.
@@ -227,7 +227,7 @@ def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floa
     Args:
         a: (N, K, P) vectors of N texts.
         b: (N, M, Q) vectors of the same texts.
-        listener: hears of progress.
+        listener: Receives progress messages.
     """
     model_a = (a, a.mean(axis=0, dtype=np.float64))
     model_b = (b, b.mean(axis=0, dtype=np.float64))

@@ -162,7 +162,7 @@ def _words(
     Args:
         parts: Texts of the line, in their order; or one that is words.
         ids: Token ids of the line, without padding.
-        tokenizer: That of the model.
+        tokenizer: The model's tokenizer.
     """
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)

@@ -131,7 +131,7 @@ def near_places(
         texts: some at a time; of each, what is around the word is read.
         layer: whose vectors are compared, by name or number.
         top: how many places of each kind to return.
-        listener: hears of progress.
+        listener: Receives progress messages.
 
     Raises:
         UsageError: no such model or layer, or a context without the word.

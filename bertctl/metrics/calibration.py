@@ -235,7 +235,7 @@ def negative_log_likelihood(
     Args:
         logits: (N, C).
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
-        temperature: that the logits are divided by.
+        temperature: What the logits are divided by.
         multi_label: see `scaled_probabilities`.
     """
     from scipy.special import log_softmax
@@ -372,7 +372,7 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     Args:
         probability: (N,) of yes.
         gold: (N,) whether yes is right.
-        floor: the precision asked for, above 0, below 1.
+        floor: The precision that is asked for, above 0, below 1.
 
     Raises:
         DataError: yes is never right, or no threshold is sure to reach the floor.

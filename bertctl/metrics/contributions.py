@@ -106,7 +106,7 @@ class Proportion:
     Attributes:
         hits: (N,) of each example.
         trials: (N,) of each example, at least as many as hits.
-        metric: of the share.
+        metric: The metric as a function of the share.
     """
 
     hits: Floats
@@ -215,8 +215,8 @@ class Contributions:
         """Returns the metric with its 95 % interval, as metrics.json has it.
 
         Args:
-            resamples: of the bootstrap; 0 for the value alone.
-            seed: of the bootstrap.
+            resamples: Number of resamples of the bootstrap; 0 for the value alone.
+            seed: Seed of the bootstrap.
             thorough: up to 10,000 resamples instead, where they take no time.
         """
         if thorough:

@@ -178,7 +178,7 @@ def bootstrap_difference(
         make: rows (M, S) to the metric as a function of how often each of them counts.
         possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models
             never differ.
-        resamples: how many times to draw, and to exchange.
+        resamples: How many times to draw, and to exchange.
         method: see `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every
             kind there can be.
         clusters: (N,) number of each example's cluster.
@@ -278,8 +278,8 @@ def mean_difference(
         values_a: (N,) finite; N at least 2.
         values_b: (N,).
         clusters: (N,) number of each example's cluster.
-        resamples: how many times to draw, and to exchange.
-        seed: of PCG64.
+        resamples: How many times to draw, and to exchange.
+        seed: Seed of the random generator PCG64.
     """
     changed = int((values_a != values_b).sum())
     n = int(values_a.size)
@@ -482,8 +482,8 @@ def _exchange_p(
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:
-        statistic: of (R, K + 2 J) counts: kinds answered alike, then a's answers to the others,
-            then b's.
+        statistic: The metric as a function of (R, K + 2 J) counts: kinds answered alike, then a's
+            answers to the others, then b's.
         same_K: how often each kind answered alike occurs.
         changed_J: how often each of the others occurs.
         resamples: exchanges drawn where there are too many to go through.

@@ -24,7 +24,7 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
     nothing to rank, and it is None; only average precision is then that of labels that all have.
 
     Args:
-        name: of the metric.
+        name: Name of the metric.
         gold: (N, C) whether an example has a label; N and C at least 1.
         probabilities: (N, C) of the labels.
     """

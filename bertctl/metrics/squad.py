@@ -111,7 +111,7 @@ def answer_exact(
     Args:
         prediction: the answer; empty for "no answer".
         gold: texts of the gold answers; empty for an unanswerable question.
-        version: of the scorer.
+        version: Version of the SQuAD scorer, 1 or 2.
         by_characters: Whether F1 counts characters, and punctuation of any script is left out
             (`counts_characters`).
     """
@@ -130,7 +130,7 @@ def answer_f1(
         prediction: the answer; empty for "no answer".
         gold: texts of the gold answers; empty for an unanswerable question, where only an empty
             answer scores.
-        version: of the scorer.
+        version: Version of the SQuAD scorer, 1 or 2.
         by_characters: Whether characters of scripts without spaces are words (`counts_characters`).
     """
     split: Callable[[str], list[str]] = _words if by_characters else str.split
@@ -151,7 +151,7 @@ def raw_scores(
     Args:
         predictions: N answers; empty for "no answer".
         gold: N lists of gold answers; empty for an unanswerable question.
-        version: Of the SQuAD scorer.
+        version: Version of the SQuAD scorer, 1 or 2.
     """
     by_characters = counts_characters(gold)
     scored = [

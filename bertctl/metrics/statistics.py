@@ -290,12 +290,12 @@ def bootstrap_interval(
     count as few, however many others there are.
 
     Args:
-        statistic: metric as a function of the counts of each kind of example; vectorised over rows
-            (NaN: undefined).
+        statistic: The metric as a function of the counts of each kind of example; vectorised over
+            rows (NaN: undefined).
         counts: (M,) how often each kind occurs, 0 for kinds that could; or n for n examples all
             different.
-        resamples: how many times to draw.
-        seed: of PCG64; the same seed gives the same interval.
+        resamples: How many times to draw.
+        seed: Seed of the random generator PCG64; the same seed gives the same interval.
         confidence: share of intervals that are to cover the truth.
         method: `bca` corrects the percentiles for bias and skewness (Efron 1987), `percentile`
             takes them as they are.
@@ -353,7 +353,7 @@ def jackknife_interval(
     the interval is longer on the side of the other end.
 
     Args:
-        statistic: metric as a function of the counts of each kind of unit (NaN: undefined).
+        statistic: The metric as a function of the counts of each kind of unit (NaN: undefined).
         counts_M: how often each kind occurs, 0 for kinds that could.
         confidence: share of intervals that are to cover the truth.
         scale: values that the statistic can have.
@@ -401,11 +401,11 @@ def statistic_interval(
     Few are resampled by the jackknife, many by the bootstrap.
 
     Args:
-        statistic: metric as a function of the counts of each kind of unit (NaN: undefined).
+        statistic: The metric as a function of the counts of each kind of unit (NaN: undefined).
         counts_M: how often each kind occurs, 0 for kinds that could.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
-        method: of the bootstrap.
+        resamples: Number of resamples of the bootstrap.
+        seed: Seed of the bootstrap.
+        method: Method of the bootstrap.
         scale: values that the statistic can have.
     """
     if int(counts_M.sum()) < FEW_UNITS:
@@ -426,9 +426,9 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
     Its ends are quantiles of the posterior with Jeffreys' prior.
 
     Args:
-        statistic: as a function of (R, M) counts of all kinds there can be.
+        statistic: The metric as a function of (R, M) counts of all kinds there can be.
         counts_M: how often each occurs; of clustered examples divided by their design effect.
-        seed: of PCG64.
+        seed: Seed of the random generator PCG64.
     """
     drawn = statistic(_posterior(tuple((counts_M + 0.5).tolist()), seed))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
@@ -458,9 +458,9 @@ def mean_interval(
 
     Args:
         values: (N,) finite, at least two.
-        resamples: how many times to draw; not used from 20,000 values on, where the normal interval
+        resamples: How many times to draw; not used from 20,000 values on, where the normal interval
             is the same.
-        seed: of PCG64.
+        seed: Seed of the random generator PCG64.
         never_negative: whether the mean is one of errors or losses.
     """
     n = values.size
@@ -653,7 +653,7 @@ class _Moments:
     """What the distribution of the examples' influence on a statistic says of its interval.
 
     Attributes:
-        acceleration: of BCa: a sixth of the skewness (Efron 1987).
+        acceleration: Acceleration of BCa: a sixth of the skewness (Efron 1987).
         degrees_of_freedom: of the variance that these examples give, by its own variance
             (Satterthwaite 1946).
     """

@@ -138,7 +138,7 @@ def entity_score(name: str, counts: Counts | Array) -> Contributions:
 
     Args:
         name: one of `ENTITY_METRICS`.
-        counts: of each sentence, at least one: entities there, answered, right (see
+        counts: Counts of each sentence, at least one: entities there, answered, right (see
             `entity_counts`).
     """
     # Two models could differ in an entity that one finds and the other misses.
@@ -155,7 +155,7 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     """Returns the mean of the F1 of K types.
 
     Args:
-        counts: of each type, of each sentence, as for `entity_score`.
+        counts: For each type, counts of each sentence, as for `entity_score`.
     """
     K = len(counts)
     # A sentence has gold, answered and right entities of each type: (N, 3 K).

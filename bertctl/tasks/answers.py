@@ -41,7 +41,7 @@ class Outcome:
     """What was right, in the form that fits the task: a section of the report.
 
     Attributes:
-        title: of the section.
+        title: Title of the section.
         header: names of the table's columns; empty where there is no table.
         rows: of the table. A whole number is a count, a float a score, a pair an interval, None a
             value that is not defined, and a text is one of the data.
@@ -138,7 +138,7 @@ class ErrorOrder:
     """How errors are ranked.
 
     Attributes:
-        title: of the list.
+        title: Title of the list.
         words: which of them comes first.
         column: what the number is called.
         layout: how the number is written.
@@ -166,7 +166,7 @@ class Answers:
         multi_label: whether a line may have several labels, or none.
         in_windows: whether a long row is read in windows, so that nothing of it is cut off.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
-        tags: of the model card, besides the task's name.
+        tags: Tags of the model card, besides the task's name.
         usage: Python code that asks a trained model in plain transformers; `{example}` is filled
         in, and
             `{auto_class}`, the class of transformers that has the head.
@@ -228,8 +228,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns what each line adds to a metric.
 
         Args:
-            lines: labelled, at least one.
-            name: of the metric, as in metrics.json.
+            lines: Labelled prediction lines, at least one.
+            name: Name of the metric, as in metrics.json.
 
         Returns:
             None where these lines don't give a metric of this name.
@@ -267,9 +267,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns all metrics but `loss`, with 95 % intervals, as metrics.json has them.
 
         Args:
-            lines: labelled, at least one.
-            resamples: of the bootstrap; 0 for the values alone.
-            seed: of the bootstrap.
+            lines: Labelled prediction lines, at least one.
+            resamples: Number of resamples of the bootstrap; 0 for the values alone.
+            seed: Seed of the bootstrap.
             thorough: see `Contributions.metric`.
         """
         scored = {
@@ -420,7 +420,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
         Args:
             lines: labelled; at least one has the label.
-            name: of the metric.
+            name: Name of the metric.
             label: name.
 
         Raises:

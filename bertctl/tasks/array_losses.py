@@ -39,7 +39,7 @@ def choice_cross_entropies(scores: Array, labels: Ints, counts: Sequence[int]) -
     """Returns (B,) losses of rows over their own choices.
 
     Args:
-        scores: Of the choices of all rows, row after row.
+        scores: Scores of the choices of all rows, row after row.
         labels: (B,) number of the right choice within its row.
         counts: Choices of each row.
     """
@@ -70,8 +70,8 @@ def squared_errors(scores: Array, labels: Array, *, mean: float, deviation: floa
     Args:
         scores: (B,) answers.
         labels: (B,) gold scores, float64.
-        mean: Of the training scores.
-        deviation: Of the training scores.
+        mean: Mean of the training scores.
+        deviation: Standard deviation of the training scores.
     """
     center = float(np.float32(mean))  # as torch has it, so that both losses are equal
     gold = ((labels.astype(np.float64) - center) / deviation).astype(np.float32)

@@ -296,7 +296,7 @@ class Task(ABC):
         Without `training` the plain losses that evaluation reports.
 
         Args:
-            padding: how batches are filled up.
+            padding: How batches are filled up.
             training: asks for class weights and label smoothing.
             train: the training rows, encoded, which balanced weights are counted on.
 

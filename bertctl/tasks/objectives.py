@@ -35,7 +35,7 @@ class HeadObjective(Objective[Features, BatchT, Tensor], Generic[BatchT]):
     the features of its task collate.
 
     Attributes:
-        padding: how batches are filled up.
+        padding: How batches are filled up.
     """
 
     padding: Padding
@@ -231,8 +231,8 @@ class SquaredError(HeadObjective[Batch]):
     take away what differs in scores such as 1000000000.5.
 
     Attributes:
-        deviation: Of the training scores.
-        mean: Of the training scores.
+        deviation: Standard deviation of the training scores.
+        mean: Mean of the training scores.
     """
 
     deviation: float = 1.0

@@ -37,7 +37,7 @@ class Part:
     """One of the texts that a line of input is made of.
 
     Attributes:
-        column: of the rows.
+        column: Column of the rows.
         text: as the person wrote it; or its words, where the rows have words.
         start: where the line begins with it: its token, or its word.
         places: (W, 2) for words: position of each one's first token in the line, and the position
@@ -55,8 +55,8 @@ class Target:
     """One number that is explained: a sum of what the network gives for one line of its input.
 
     Attributes:
-        row: of the rows that were answered.
-        window: of the features, in which the line is.
+        row: Number of the row among those that were answered.
+        window: Number of the window of the features in which the line is.
         places: the outputs that are added up: their indices within the line's outputs, the position
             of a token first where each token has outputs.
         named: what it stands for, for a person, such as the label.

@@ -15,7 +15,7 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
 
     Args:
         training: has the list, if any.
-        labels: in the model's order.
+        labels: Names in the model's order.
 
     Raises:
         UsageError: with both counts and the order.

@@ -247,17 +247,17 @@ class TextClassification(Task):
         return cross_entropies(logits, batch.labels)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
-        """Returns the task with its temperature and threshold.
+        """Returns the task with the temperature and threshold that were chosen on validation rows.
 
-        Both were chosen on validation rows.
+        With several labels per row the threshold is that of each label, otherwise that of the
+        positive one of two.
         """
         changes: dict[str, Any] = {}
         if decision.get("temperature") is not None:
             changes["temperature"] = float(decision["temperature"])
         if decision.get("threshold") is not None:
-            changes["threshold" if self.multi_label else "positive_threshold"] = float(
-                decision["threshold"]
-            )
+            name = "threshold" if self.multi_label else "positive_threshold"
+            changes[name] = float(decision["threshold"])
         return replace(self, **changes)
 
     def decode(

@@ -59,7 +59,7 @@ class CorpusWindows(OneAnswer):
             the first part; None has windows of one part.
         held_out: whether masks are drawn by a window's text alone, so that every evaluation has the
             same.
-        unknown_id: of the token for what the tokenizer does not know.
+        unknown_id: Id of the token for what the tokenizer does not know.
     """
 
     text: PackedText
@@ -277,7 +277,7 @@ def cut_windows(
         room: tokens of a window, without special ones.
         least: tokens that a window must have.
         short: share of windows with room for a random number of tokens only.
-        seed: of these numbers.
+        seed: Seed of these random numbers.
     """
     rng = np.random.default_rng(seed)
     starts = list[int]()

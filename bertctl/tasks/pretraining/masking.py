@@ -24,8 +24,8 @@ class Masking:
     """How tokens are chosen and replaced.
 
     Attributes:
-        settings: of the recipe.
-        mask_id: of [MASK].
+        settings: Settings of the recipe.
+        mask_id: Id of [MASK].
         ids: (V,) tokens that may come in the place of another: all but the special ones.
     """
 
@@ -42,7 +42,7 @@ class Masking:
 
         Args:
             begins: (L,) whether a token begins a word.
-            rng: of the window.
+            rng: Random numbers of the window.
         """
         length = len(begins)
         n_masked = int(self.settings.rate * length + rng.random())

@@ -46,7 +46,7 @@ class PretrainingObjective(Objective[CorpusWindows, MaskedBatch, PretrainingOutp
     Only masked places go through the vocabulary's matrix.
 
     Attributes:
-        padding: how batches are filled up.
+        padding: How batches are filled up.
     """
 
     padding: Padding

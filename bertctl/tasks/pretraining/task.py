@@ -49,7 +49,7 @@ class Pretraining(Task):
     Attributes:
         masks: how tokens are masked.
         pairs: see `CorpusWindows`.
-        auto_class: of the head, which depends on `pairs`.
+        auto_class: Class of the head, which depends on `pairs`.
         unigram: loss of who knows how often each token occurs, in nats; None where no training text
             was read.
     """
@@ -111,7 +111,7 @@ class Pretraining(Task):
 
         Args:
             text: the corpus.
-            tokenizer: that packed it.
+            tokenizer: The tokenizer that packed it.
             max_length: longest window, special tokens included.
             held_out: see `CorpusWindows`.
             cutting: `short` and `seed` of `cut_windows`.

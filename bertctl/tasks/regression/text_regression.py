@@ -33,7 +33,7 @@ class TextRegression(Task):
     Attributes:
         low: lowest score that is predicted; None for no limit.
         high: highest.
-        mean: of the training scores.
+        mean: Mean of the training scores.
         deviation: standard deviation of the training scores, the unit of the loss.
         long: what is read of a text that is too long.
     """

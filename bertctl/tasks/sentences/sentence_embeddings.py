@@ -489,7 +489,7 @@ def _choose_loss(recipe: Recipe, kind: RowKind, names: Sequence[str], train: Row
     Args:
         recipe: Names the loss, or leaves it open.
         kind: What the labels are; see `SentenceEmbeddings.kind`.
-        names: Of the classes.
+        names: Names of the classes.
         train: Training rows.
 
     Raises:

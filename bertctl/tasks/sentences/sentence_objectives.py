@@ -28,7 +28,7 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
     See Reimers & Gurevych 2019, section 3.
 
     Attributes:
-        padding: how batches are filled up.
+        padding: How batches are filled up.
         scale: what cosines are multiplied by.
         margin: see `sentence_embeddings.margin`.
         symmetric: whether the first texts are looked for too.

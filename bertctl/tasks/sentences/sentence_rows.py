@@ -272,6 +272,7 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         DataError: With the first row that has such a label.
     """
     numbers = different - words
+    # Whole numbers beside words can be names of classes. Decimal ones can't, and nan is no name.
     is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
     if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
         labels = rows.columns["label"]

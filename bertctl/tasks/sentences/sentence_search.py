@@ -93,8 +93,8 @@ def _result(
     Args:
         plan: Which texts look for which.
         query: Number of the query in it.
-        similarities: Of the query to each candidate, which decide the ranks.
-        cosines: Of the query to each candidate, for the loss.
+        similarities: Similarities of the query to each candidate, which decide the ranks.
+        cosines: Cosines of the query to each candidate, for the loss.
         scale: What cosines are multiplied by in the loss.
     """
     relevant = plan.relevant[query]

@@ -145,7 +145,10 @@ class WordFeatures(SplitFeatures):
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
 
     def with_unlabelled(self, unlabelled: "WordFeatures") -> "WordFeatures":
-        """Returns these sentences, and then others whose words have no label."""
+        """Returns these sentences, and then others whose words have no label.
+
+        The numbers of the others' rows and words are moved up, as they come behind.
+        """
         labels = present(self.labels)
         n_rows = len(self.tokens)
         n_words = self.num_predictions
@@ -170,11 +173,12 @@ class WordFeatures(SplitFeatures):
             The window, and (W, 2) positions in it: of each word's first token, and the one after
             its last.
         """
+        # Windows are sorted by the first word that they answer for.
         window = int(np.searchsorted(self.first, word, side="right")) - 1
         words = slice(self.first[window], self.last[window])
-        return window, np.stack(
-            [self.places[words], self.places[words] + self.sizes[words]], axis=1
-        )
+        begins = self.places[words]
+        ends = begins + self.sizes[words]
+        return window, np.stack([begins, ends], axis=1)
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
         """Returns some windows as padded tensors."""
