@@ -50,7 +50,7 @@ class RemoteFile:
     """One file as the hub describes it.
 
     Attributes:
-        wanted: the repository, at the revision that was asked for.
+        hub_files: the repository, at the revision that was asked for.
         path: inside the repository.
         commit: that it is read of.
         size: in bytes; None where the hub doesn't say.
@@ -59,7 +59,7 @@ class RemoteFile:
         licence: of the repository, as the hub states it; else empty.
     """
 
-    wanted: HubFiles
+    hub_files: HubFiles
     path: str
     commit: str
     size: int | None
@@ -88,7 +88,7 @@ class RemoteFile:
 
 
 def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
-    """Returns what the hub has of the wanted files; no file is loaded.
+    """Returns the files of a repository as the hub describes them; none is downloaded.
 
     Args:
         files_of_hub: with `patterns`, all files that match one of them; else all of its `files`.
@@ -177,7 +177,7 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
 
     # The branch gets its commit only now that all files of the commit are here.
     last_file = files[-1]
-    hub_files = last_file.wanted
+    hub_files = last_file.hub_files
     name_commit(hub_files.folder, hub_files.asked, last_file.commit)
     if hub_files.matches(MODULES) and not (folder / MODULES).exists():
         with contextlib.suppress(UnavailableError):  # the cache may be read-only
@@ -266,14 +266,14 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     """
     from huggingface_hub import constants, hf_hub_download
 
-    repo = file.wanted.repo
-    kind = file.wanted.repo_type
-    blob = file.wanted.folder / "blobs" / file.etag
+    repo = file.hub_files.repo
+    kind = file.hub_files.repo_type
+    blob = file.hub_files.folder / "blobs" / file.etag
     incomplete = blob.with_name(f"{file.etag}.bertctl.incomplete")
     # Without links it is downloaded to where it is read: a copy could be read half made.
     if constants.HF_HUB_DISABLE_SYMLINKS:
-        blob = pointer_path(file.wanted.folder, file.commit, file.path)
-    at_commit = replace(file.wanted, revision=file.commit, files=(file.path,))
+        blob = pointer_path(file.hub_files.folder, file.commit, file.path)
+    at_commit = replace(file.hub_files, revision=file.commit, files=(file.path,))
     cached = cached_files(at_commit).get(file.path, blob)
     for path in (cached, blob):
         if path.is_file() and file.problem(path):
@@ -328,7 +328,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
     n_bytes = out.seek(0, io.SEEK_END)  # that an earlier command has downloaded
-    address = replace(file.wanted, revision=file.commit).address(file.path)
+    address = replace(file.hub_files, revision=file.commit).address(file.path)
     if n_bytes > (file.size or n_bytes):
         n_bytes = out.truncate(0)
     http_get(
@@ -416,6 +416,7 @@ def _bounded(stream: Any) -> Any:
 
     class Bounded(base):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
+            """Yields the pieces of the body."""
             n_bytes = 0
             for piece in stream:
                 n_bytes += len(piece)
@@ -426,6 +427,7 @@ def _bounded(stream: Any) -> Any:
                 yield piece
 
         def close(self) -> None:
+            """Closes the body."""
             stream.close()
 
     return Bounded()

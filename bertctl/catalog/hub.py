@@ -39,7 +39,7 @@ class NotCachedError(UnavailableError):
 
     def __init__(self, message: str, *, remedy: str, hub_files: HubFiles) -> None:
         super().__init__(message, remedy=remedy)
-        self.wanted = hub_files
+        self.hub_files = hub_files
 
 
 @contextlib.contextmanager

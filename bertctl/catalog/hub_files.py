@@ -27,7 +27,7 @@ class HubFiles:
         repo_type: `model` or `dataset`.
         revision: commit, tag or branch; None is the default branch.
         files: paths inside the repository, of which one is enough.
-        patterns: of names; all files that match one of them are wanted. Without any, all of `files`
+        patterns: of names; all files that match one of them are needed. Without any, all of `files`
             are.
     """
 

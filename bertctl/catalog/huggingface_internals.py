@@ -52,7 +52,7 @@ def follow_environment() -> None:
     session = current()
     try:
         constants_now = _read_again(constants)
-    except ValueError:  # no address (HF_ENDPOINT): refused where the hub is wanted
+    except ValueError:  # no address (HF_ENDPOINT): refused where the hub is needed
         return
     for name in _OF_ENVIRONMENT:
         old_value = getattr(constants, name)

@@ -499,9 +499,10 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
         DataError: Something that is no choice, with file and line.
     """
     if len(columns.choices) > 1:
-        blank = [""] * len(table)
+        empty_column = [""] * len(table)  # of a choice that no row of this chunk has
         cells = [
-            texts_of(table, name) if name in table.columns else blank for name in columns.choices
+            texts_of(table, name) if name in table.columns else empty_column
+            for name in columns.choices
         ]
         return [_from_cells(row, columns) for row in zip(*cells, strict=True)]
     [name] = columns.choices

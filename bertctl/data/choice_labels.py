@@ -131,14 +131,13 @@ def numbers_of_choices(
     """
     labels = [require_label(table, index, name) for index in range(len(table))]
     numbers = [reading.choice_of(label, row) for label, row in zip(labels, choices, strict=True)]
-    wrong = next((index for index, number in enumerate(numbers) if number is None), None)
-    if wrong is not None:
+    if None in numbers:
         raise _refused(
             table,
             labels,
             choices,
-            wrong,
-            reading,
+            index=numbers.index(None),
+            reading=reading,
         )
     if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
         # The choices of an arithmetic exercise are numbers, too: label 3 of the choices 2, 3, 4, 5.
@@ -178,23 +177,23 @@ def refuse_other_label(
     Raises:
         DataError: With file and line, and how many rows there are.
     """
-    label, other = names
+    label_name, other_name = names
     differing = []
     for index, (number, row) in enumerate(zip(numbers, choices, strict=True)):
-        second = reading.choice_of(table.columns[other][index], row)
-        if second is not None and second != number:
-            differing.append((index, second))
+        other_number = reading.choice_of(table.columns[other_name][index], row)
+        if other_number is not None and other_number != number:
+            differing.append((index, other_number))
     if not differing:
         return
-    index, second = differing[0]
+    index, other_number = differing[0]
     texts = choices[index].texts
     if len(differing) > 1:
         rows = f" ({count(len(differing), 'row')} of {len(table)} differ)"
     else:
         rows = ""
     raise DataError(
-        f"{table.where(index)}: the right choice is {texts[numbers[index]]!r:.60} by '{label}' and "
-        f"{texts[second]!r:.60} by '{other}'{rows}",
+        f"{table.where(index)}: the right choice is {texts[numbers[index]]!r:.60} by "
+        f"'{label_name}' and {texts[other_number]!r:.60} by '{other_name}'{rows}",
         remedy="Correct the rows, or take the column out that does not count.",
     )
 
@@ -294,19 +293,20 @@ def _refused(
         "the first), or its text."
     )
     is_letter = isinstance(label, str) and len(label.strip()) == 1 and label.strip().isalpha()
-    others = _described(reading, reading.fitting)
-    if number is not None and reading.kind in ("letter", "text", "key") and others:
-        message = f"is a number, and {others}"
+    fitting_labels = _described(reading, reading.fitting)
+    if number is not None and reading.kind in ("letter", "text", "key") and fitting_labels:
+        message = f"is a number, and {fitting_labels}"
         remedy = "Write it as the others are written. " + remedy
-    elif is_letter and reading.kind in ("number", "text") and others:
-        message = f"is a letter, and {others}"
+    elif is_letter and reading.kind in ("number", "text") and fitting_labels:
+        message = f"is a letter, and {fitting_labels}"
         remedy = "Write it as the others are written. " + remedy
-    elif reading.kind == "key" and others:
+    elif reading.kind == "key" and fitting_labels:
         message = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
     elif number is not None:
-        last = len(texts) - 1 + reading.first
+        last_number = len(texts) - 1 + reading.first
         message = (
-            f"points outside its {len(texts)} choices, which are numbers {reading.first} to {last}"
+            f"points outside its {len(texts)} choices, which are numbers {reading.first} to "
+            f"{last_number}"
         )
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
         if reading.first == 0 and None not in from_one:

@@ -68,6 +68,7 @@ def is_class_column(values: Sequence[Any]) -> bool:
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
+    """Returns the values that are finite numbers, written as text or not."""
     return [number for number in map(as_number, values) if math.isfinite(number)]
 
 

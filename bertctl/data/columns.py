@@ -117,9 +117,9 @@ def say_guesses(
     if columns.id not in (None, "id", settings.id_column):
         guessed.append(f"id from '{shorten(str(columns.id))}'")
     if guessed and type(table) is Table:
-        others = [name for name in table.columns if name not in (*columns.used, columns.id)]
-        if others:
-            also = f"; also there: {shorten(', '.join(others), 200)}"
+        unread = [name for name in table.columns if name not in (*columns.used, columns.id)]
+        if unread:
+            also = f"; also there: {shorten(', '.join(unread), 200)}"
         else:
             also = ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
@@ -264,14 +264,15 @@ def label_of(
     if not needed:
         return None
     flags = [name for name in candidates if are_flags(table.columns[name])]
-    more = shown_columns(table)
-    if flags[1:]:
-        more = f"If each column is a 0/1 flag of one label: {label_columns_option(flags)}. {more}"
+    advice = shown_columns(table)
+    if len(flags) > 1:
+        flags_option = label_columns_option(flags)
+        advice = f"If each column is a 0/1 flag of one label: {flags_option}. {advice}"
     if len(table.columns) == 1:
-        more += (
+        advice += (
             " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
         )
-    raise unclear_column("label", candidates, table.source, more=more)
+    raise unclear_column("label", candidates, table.source, more=advice)
 
 
 def unclear_column(role: str, candidates: Sequence[str], source: str, *, more: str) -> UsageError:

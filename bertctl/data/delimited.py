@@ -117,8 +117,8 @@ def detect_dialect(
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:
-            first = {name: [cell] for name, cell in zip(names, records[0], strict=True)}
-            columns = names_with_values(Table(first, source, header=False))
+            first_row = {name: [cell] for name, cell in zip(names, records[0], strict=True)}
+            columns = names_with_values(Table(first_row, source, header=False))
             listener.say(f"{source}: no header found, its columns are called {columns}")
     return Dialect(delimiter, quoted, header, names)
 
@@ -184,10 +184,9 @@ def records(
         yield line, fields
     if n_in_unnamed:
         columns = ", ".join(dialect.names[i] for i in unnamed)
-        more = "are parts of texts there, cut at separators that are not quoted?"
         listener.say(
             f"{source}: {count(n_in_unnamed, 'row')} have something in columns without a name "
-            f"({columns}): {more}"
+            f"({columns}): are parts of texts there, cut at separators that are not quoted?"
         )
     if n_skipped:
         listener.warn(f"{source}: {n_skipped} blank lines between the rows are skipped")
@@ -545,11 +544,13 @@ def _without_empty_columns(
         records: All records, the first one among them. Those of another width are left out if
             columns are.
     """
-    blank = [i for i, cell in enumerate(first) if not cell]
-    rest = [record for record in records[1:] if len(record) == len(first)]
-    empty = {
-        i for i in blank if sum(record[i].strip() == "" for record in rest) >= MOSTLY * len(rest)
-    }
+    unnamed = [i for i, cell in enumerate(first) if not cell]
+    later_records = [record for record in records[1:] if len(record) == len(first)]
+    empty = set[int]()
+    for i in unnamed:
+        n_empty = sum(record[i].strip() == "" for record in later_records)
+        if n_empty >= MOSTLY * len(later_records):
+            empty.add(i)
     if not empty or len(empty) == len(first):
         return first, records
     shorter = [

@@ -82,8 +82,8 @@ def no_rows_in(head: bytes) -> tuple[str, str] | None:
         return _zipped(head)
     if head[257:262] == b"ustar":
         return "a tar archive", "Unpack it: tar -xf {file}"
-    for first, noun, remedy in _SIGNATURES:
-        if head.startswith(first):
+    for signature, noun, remedy in _SIGNATURES:
+        if head.startswith(signature):
             return noun, remedy
     return None
 

@@ -44,11 +44,11 @@ def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
     if is_packed(table.columns[column]) and are_different(table.columns[column]):
         return True
     values = [str(value) for value in table.columns[column] if not _is_blank(value)]
-    blank = len(table) - len(values)
-    repeated = len(values) - len(set(values))
-    if not blank and not repeated:
+    n_blank = len(table) - len(values)
+    n_repeated = len(values) - len(set(values))
+    if not n_blank and not n_repeated:
         return True
-    faults = _faults(repeated, blank, len(table), column)
+    faults = _faults(n_repeated, n_blank, len(table), column)
     listener.warn(f"{table.source}: {faults}, so the rows are numbered instead")
     return False
 
@@ -180,4 +180,5 @@ def as_json(value: Any) -> Any:
 
 
 def _is_blank(value: Any) -> bool:
+    """Returns whether a cell has no id: empty, null or NaN."""
     return value == "" or is_missing(value)

@@ -98,8 +98,8 @@ def first_positions(keys: Iterable[str]) -> Ints:
 
     positions = np.empty(len(order), dtype=np.int64)
     positions[order] = np.repeat(order[starts], sizes)
-    blank = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))
-    positions[blank] = blank
+    blank_positions = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))
+    positions[blank_positions] = blank_positions
     return positions
 
 

@@ -113,9 +113,9 @@ def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
     variants: dict[str, list[str]] = {}
     for name, _ in counts.most_common():
         variants.setdefault(normalised(name), []).append(name)
-    for usual, *others in variants.values():
-        if others:
-            yield usual, others
+    for usual, *other_spellings in variants.values():
+        if other_spellings:
+            yield usual, other_spellings
 
 
 def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
@@ -424,10 +424,12 @@ def _names_of_items(items: list[Any]) -> Any:
 
 
 def _is_boolean(cell: Any) -> bool:
+    """Returns whether a cell is true or false, or one of the words."""
     return isinstance(cell, bool) or (isinstance(cell, str) and cell.lower() in ("true", "false"))
 
 
 def _is_number(cell: Any) -> bool:
+    """Returns whether a cell is a finite number, or the text of one."""
     return not isinstance(cell, bool) and math.isfinite(as_number(cell))
 
 
@@ -516,6 +518,7 @@ def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> 
 
 
 def _is_vector(items: Sequence[Any]) -> bool:
+    """Returns whether a list has nothing but 0 and 1."""
     return bool(items) and all(str(item) in FLAGS for item in items)
 
 

@@ -84,6 +84,7 @@ def as_read(source: Source) -> Source:
         return source
 
     def lines() -> Iterator[bytes]:
+        """Yields the records of the plug-in as JSON Lines."""
         for record in read_records(source):
             yield json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
@@ -116,6 +117,7 @@ def is_frame(rows: object) -> bool:
 
 
 def _not_rows(name: str) -> UsageError:
+    """Returns the error for something that is neither texts nor mappings nor a data frame."""
     return UsageError(
         f"{name} are a list of texts, or a list of mappings, or a data frame",
         remedy='Such as ["a text"], or [{"text": "a text"}]. Of several splits give one; collect a '

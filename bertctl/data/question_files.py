@@ -301,6 +301,7 @@ def _are_of_questions(table: Table, name: str, texts: tuple[str, str]) -> bool:
 
 
 def _is_blank(value: Any) -> bool:
+    """Returns whether a cell is empty, null or NaN."""
     return is_missing(value) or (isinstance(value, str) and value == "")
 
 
@@ -367,12 +368,12 @@ def rows_of_questions(
             options=options,
         )
     # An incomplete id column is kept beside the ids as a column of its own.
-    read = [*names.used]
+    names_read = [*names.used]
     if has_all_ids and names.id is not None:
-        read.append(names.id)
+        names_read.append(names.id)
     if isinstance(table, NestedTable):
-        read.append(_IMPOSSIBLE)
-    columns_read |= other_columns(table, read, _CANONICAL)
+        names_read.append(_IMPOSSIBLE)
+    columns_read |= other_columns(table, names_read, _CANONICAL)
     rows = Rows(
         options.split,
         columns_read,
@@ -476,10 +477,12 @@ def _labels_of(
 
 
 def _is_true(value: Any) -> bool:
+    """Returns whether a cell says yes; an empty one says neither."""
     return value is True or str(value).strip().lower() in ("true", "1", "1.0", "yes")
 
 
 def _is_false(value: Any) -> bool:
+    """Returns whether a cell says no; an empty one says neither."""
     return value is False or str(value).strip().lower() in ("false", "0", "0.0", "no")
 
 

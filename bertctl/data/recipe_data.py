@@ -147,40 +147,37 @@ def load_data(
 
     lost_labels: frozenset[str] = frozenset()
     if unsplit:
-        read = {name: source.read_whole(name) for name in split_names}
+        rows_by_split = {name: source.read_whole(name) for name in split_names}
     else:
         whole_splits = source.read(split_names)
-        read = limited(whole_splits, recipe, listener)
-        if "train" in read and READERS[recipe.task].stratify:
-            lost_labels = _lost_labels(
-                source.unlimited_train or whole_splits["train"], read["train"], listener
-            )
-    if confirms and validation[0] in read:
-        read |= _confirming(read[validation[0]], recipe, source.columns, listener)
+        rows_by_split = limited(whole_splits, recipe, listener)
+        if "train" in rows_by_split and READERS[recipe.task].stratify:
+            all_train_rows = source.unlimited_train or whole_splits["train"]
+            lost_labels = _lost_labels(all_train_rows, rows_by_split["train"], listener)
+    if confirms and validation[0] in rows_by_split:
+        rows = rows_by_split[validation[0]]
+        rows_by_split |= _confirming(rows, recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
 
-    # Scored splits also know which of their rows belong together.
-    splits_with_groups = dict(read)
-    for name, rows in read.items():
-        if name == "train":
-            continue
+    scored = {name: rows for name, rows in rows_by_split.items() if name != "train"}
+    for rows in scored.values():
         for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
-    if not unsplit:
-        for name, rows in read.items():
-            if name != "train":
-                groups = groups_of(rows, recipe, source.columns)
-                splits_with_groups[name] = replace(rows, groups=groups)
+    splits_with_groups = dict(rows_by_split)
+    if not unsplit:  # scored splits also know which of their rows belong together
+        for name, rows in scored.items():
+            groups = groups_of(rows, recipe, source.columns)
+            splits_with_groups[name] = replace(rows, groups=groups)
     return LoadedData(
         splits=splits_with_groups,
         labels=source.labels,
         dataset=source.dataset,
         validation_splits=validation,
         columns=source.columns,
-        hashes=_hashes(recipe, read, source),
+        hashes=_hashes(recipe, rows_by_split, source),
         recipe=source.resolved_recipe(),
         lost_labels=lost_labels,
-        slice_hashes=_slice_hashes(recipe, read),
+        slice_hashes=_slice_hashes(recipe, rows_by_split),
         rows_in_memory=rows_in_memory,
     )
 
@@ -553,6 +550,7 @@ class _CatalogSource(_Source):
         return catalog_files.find_split_file(self._row, self._row.split(split), folder)
 
     def require(self, split: str) -> None:
+        """Refuses a split that the data set has not; validation rows may be held out instead."""
         if split == "train" and "train" not in self._row.split_names:
             message = f"the data set '{self._row.name}' has no training rows"
             raise UsageError(
@@ -591,6 +589,7 @@ class _CatalogSource(_Source):
         return available
 
     def read_whole(self, split: str) -> Rows:
+        """Returns all rows of a split, from the data folder if there is one, else from the hub."""
         row = self._row
         split_row = self._row.split(split)
         if self._folder is not None:
@@ -628,6 +627,7 @@ class _OwnFiles(_Source):
             raise UsageError("no data is named", remedy=remedy)
 
     def require(self, split: str) -> None:
+        """Refuses a split without a file; validation rows may be held out of training instead."""
         if split not in self._files:
             raise UsageError(
                 unknown("split", split, self._files), remedy="Splits: train, validation, test."

@@ -398,15 +398,15 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
         *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)),
     )
     free = {name: values for name, values in rows.columns.items() if name not in known_names}
-    others = [
+    other_texts = [
         name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
     ]
-    if others:
-        both = (
+    if other_texts:
+        pair_options = (
             f"As a pair: `data.text_column={shlex.quote(text)}` "
-            f"`data.pair_column={shlex.quote(others[0])}`."
+            f"`data.pair_column={shlex.quote(other_texts[0])}`."
         )
-        raise unclear_column("text", [text, *others], rows.source, more=both)
+        raise unclear_column("text", [text, *other_texts], rows.source, more=pair_options)
 
 
 def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:

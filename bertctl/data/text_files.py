@@ -367,6 +367,7 @@ def _refuse_utf8(
 
 
 def _is_utf8(data: bytes) -> bool:
+    """Returns whether bytes can be decoded as UTF-8."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:

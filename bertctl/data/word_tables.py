@@ -112,6 +112,7 @@ def _number_of(sentence: Sequence[tuple[Table, int]], column: str) -> str:
 
 
 def _is_blank(value: Any) -> bool:
+    """Returns whether a cell is empty, or has nothing but blanks."""
     return is_missing(value) or str(value).strip() == ""
 
 

@@ -83,7 +83,7 @@ def needs_of_name(name: str) -> Iterator[Need]:
         )
 
 
-def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
+def files_needed_by(needs: Sequence[Need]) -> list[HubFiles]:
     """Returns the files of the hub that are needed, on this disk or not, each once.
 
     Nothing is fetched, and the hub is not asked: each need is tried as if nothing were on this
@@ -98,11 +98,11 @@ def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
             with cache_only(not_even=True):
                 need()
         except NotCachedError as error:
-            needed_files[error.wanted] = None
+            needed_files[error.hub_files] = None
     return list(needed_files)
 
 
-def wanted_of_lock(lock: Lock) -> list[HubFiles]:
+def files_of_lock(lock: Lock) -> list[HubFiles]:
     """Returns what a lock has of the hub, at its commits."""
     parts = [part for part in lock.parts if part["revision"]]
     return [
@@ -114,7 +114,7 @@ def wanted_of_lock(lock: Lock) -> list[HubFiles]:
 def look_up_all(
     all_hub_files: Sequence[HubFiles], listener: Listener = SILENT
 ) -> list[list[RemoteFile]]:
-    """Returns what the hub has of what is wanted; no file is loaded.
+    """Returns the files of each repository as the hub describes them; none is downloaded.
 
     Raises:
         UnavailableError: offline, no answer, or the hub does not have it.
@@ -129,16 +129,16 @@ def look_up_all(
 def fetch(
     all_hub_files: Sequence[HubFiles],
     needs: Sequence[Need],
-    place: Lock,
+    lock: Lock,
     listener: Listener = SILENT,
 ) -> Lock:
     """Downloads all files that are needed, writes the lock, and returns it.
 
     Args:
-        all_hub_files: Of `wanted_of`, for a new lock; or of `wanted_of_lock`, for an existing one.
+        all_hub_files: Those of `files_needed_by`, or of an existing lock (`files_of_lock`).
         needs: Functions that read the files, of which a new lock is made. None for an existing
             lock, which stays and is checked.
-        place: The existing lock; of a new one the file, without parts.
+        lock: The existing lock; of a new one the file, without parts.
         listener: Receives progress, and messages of the hub that it makes wait.
 
     Raises:
@@ -147,7 +147,7 @@ def fetch(
     """
     remotes: list[list[RemoteFile]] = []
     # A lock whose files are all here needs no connection.
-    if not is_offline() and (needs or check(place)):
+    if not is_offline() and (needs or check(lock)):
         remotes = look_up_all(all_hub_files, listener)
     forget_hashes()  # damaged files were read for them, and are replaced now
     for hub_files, files in zip(all_hub_files, remotes, strict=False):
@@ -158,15 +158,15 @@ def fetch(
             for need in needs:
                 need()
         all_files = chain.from_iterable(remotes)
-        licences = {file.wanted.repo: file.licence for file in all_files}
-        place = replace(place, parts=_parts_of(snapshots, licences))
-    elif problems := check(place):
+        licences = {file.hub_files.repo: file.licence for file in all_files}
+        lock = replace(lock, parts=_parts_of(snapshots, licences))
+    elif problems := check(lock):
         raise all_of(problems, f"{len(problems)} things are not as they are locked")
-    document = {"schema": 1, "folder": place.folder, "parts": place.parts}
+    document = {"schema": 1, "folder": lock.folder, "parts": lock.parts}
     # A lock that stays as it is may be read-only.
-    if needs or not place.path.is_file() or read_json(place.path) != document:
-        write_json(place.path, document)
-    return place
+    if needs or not lock.path.is_file() or read_json(lock.path) != document:
+        write_json(lock.path, document)
+    return lock
 
 
 def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
@@ -177,7 +177,7 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
         needs: Functions that read what a recipe needs, and so check its other files.
     """
     checks: list[Need] = []
-    for hub_files in wanted_of_lock(lock):
+    for hub_files in files_of_lock(lock):
         commit = hub_files.revision or ""
         snapshot = FilesToRead(
             hub_files.repo_type,

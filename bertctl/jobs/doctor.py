@@ -285,13 +285,13 @@ def _need(subject: str, find: Callable[[], object]) -> Need:
 
 def _from_hub(subject: str, missing: hub.NotCachedError) -> Need:
     try:
-        size = hub.remote_size(missing.wanted)
+        size = hub.remote_size(missing.hub_files)
     except UnavailableError as error:
         both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
         return Need(subject, "refused", both.message, error=both)
-    files = " or ".join(missing.wanted.files[:1])
+    files = " or ".join(missing.hub_files.files[:1])
     return Need(
-        subject, "hub", f"not on this disk; the hub has {missing.wanted.repo}/{files}", size
+        subject, "hub", f"not on this disk; the hub has {missing.hub_files.repo}/{files}", size
     )
 
 

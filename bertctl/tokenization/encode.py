@@ -119,7 +119,7 @@ class EncodedTexts:
 
     def followed_by(self, others: "EncodedTexts") -> Self:
         """Returns these texts and then the others."""
-        both = replace(
+        joined = replace(
             self,
             ids=np.concatenate([self.ids, others.ids]),
             type_ids=np.concatenate([self.type_ids, others.type_ids]),
@@ -127,7 +127,7 @@ class EncodedTexts:
             full_lengths=np.concatenate([self.full_lengths, others.full_lengths]),
             unknown=np.concatenate([self.unknown, others.unknown]),
         )
-        return both.mapped()
+        return joined.mapped()
 
     @classmethod
     def joined(

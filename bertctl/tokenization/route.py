@@ -152,10 +152,10 @@ class Route:
 
     def _never_half_matched(self, x: str) -> bool:
         """Returns whether `##x` is a token, or begins none: tokie is wrong about all others."""
-        rest = f"##{x}"
-        return unicodedata.category(x)[0] in "LNS" and (
-            rest in self._vocabulary or rest not in self._first_of_rest
-        )
+        continuation = f"##{x}"
+        is_token = continuation in self._vocabulary
+        begins_a_token = continuation in self._first_of_rest
+        return unicodedata.category(x)[0] in "LNS" and (is_token or not begins_a_token)
 
     def _agree(self, texts: Sequence[str]) -> bool:
         """Returns whether both libraries encode these texts alike."""

@@ -88,23 +88,24 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
             remedy="Give more text of the domain (`bertctl vocab coverage` lists missing words).",
         )
     names = tokens_by_id(opened.tokenizer)
-    old = opened.tokenizer.get_vocab()
+    old_ids = opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
-    # `old` has the added tokens, too. Outside of the model's vocabulary, the library would number
-    # them anew, and they would get the ids of the last words.
+    # `old_ids` has the added tokens, too. Outside of the model's vocabulary, the library would
+    # number them anew, and they would get the ids of the last words.
     new_ids = {split_word.word: len(names) + i for i, split_word in enumerate(chosen)}
-    document["model"]["vocab"] = old | new_ids
-    new = load_tokenizer(json.dumps(document))
+    document["model"]["vocab"] = old_ids | new_ids
+    new_tokenizer = load_tokenizer(json.dumps(document))
     prefix = continuation_prefix(opened.tokenizer)
-    encoded = TextEncoder(new, special_tokens=False).encode([word.word for word in split])
+    new_encoder = TextEncoder(new_tokenizer, special_tokens=False)
+    encoded = new_encoder.encode([word.word for word in split])
     n_saved = sum(
         split_word.count * (len(split_word.tokens) - n_tokens)
         for split_word, n_tokens in zip(split, encoded.lengths.tolist(), strict=True)
     )
-    pieces = [[old[token] for token in split_word.tokens] for split_word in chosen]
+    pieces = [[old_ids[token] for token in split_word.tokens] for split_word in chosen]
     goes_on = np.array([token.startswith(prefix) for token in names])
     return ChangedVocabulary(
-        new,
+        new_tokenizer,
         kept=np.arange(len(names)),
         words=chosen,
         pieces=pieces,

@@ -22,7 +22,7 @@ from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.downloads import CHUNK_BYTES, limit_sessions
 from bertctl.catalog.lock import Lock
 from bertctl.errors import UnavailableError
-from bertctl.fetching.fetch import fetch, needs_of_name, wanted_of
+from bertctl.fetching.fetch import fetch, files_needed_by, needs_of_name
 from bertctl.progress import Listener
 from bertctl.words import human_bytes
 from tests.conftest import ROOT
@@ -867,7 +867,7 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
     place = Lock(tmp_path / "bertctl.lock")
     needs = list(needs_of_name("google-bert/bert-base-uncased"))
     with nullcontext() if code == 0 else pytest.raises(UnavailableError) as refused:
-        fetch(wanted_of(needs), needs, place, listener)
+        fetch(files_needed_by(needs), needs, place, listener)
     if refused is not None:
         assert refused.value.exit_code == code
         listener.say(f"{refused.value.message}\n{refused.value.remedy}")
@@ -882,7 +882,7 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
     large.fault = None
     monkeypatch.setattr(patience, "ANSWER_SECONDS", 3600.0)
     monkeypatch.setattr(patience, "PIECE_SECONDS", 3600.0)
-    fetch(wanted_of(needs), needs, place, listener)
+    fetch(files_needed_by(needs), needs, place, listener)
     assert files_of(tmp_path)["model.safetensors"] == files["model.safetensors"]
     assert not list(tmp_path.rglob("*.incomplete"))
 

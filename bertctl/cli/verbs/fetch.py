@@ -108,19 +108,20 @@ def fetch(
                 raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
             return out.say(f"everything in {place.path} is here")
         if names:
-            requested = fetching.wanted_of(needs)
+            requested = fetching.files_needed_by(needs)
         else:
-            requested = fetching.wanted_of_lock(place)
+            requested = fetching.files_of_lock(place)
         if cache_key:
             key = f"bertctl-{hashlib.sha256(repr(requested).encode()).hexdigest()[:16]}"
             return out.answer({"cache_key": key}, key)
         if listed:
             files = list(chain.from_iterable(fetching.look_up_all(requested, out)))
             table_rows = (
-                (file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files
+                (file.hub_files.repo, file.path, human_bytes(file.size or 0)) for file in files
             )
             rows = [
-                {"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files
+                {"name": file.hub_files.repo, "file": file.path, "bytes": file.size}
+                for file in files
             ]
             total = sum(file.size or 0 for file in files)
             out.answer(

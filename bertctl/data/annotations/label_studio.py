@@ -467,6 +467,7 @@ def _comparable(label: Any) -> Any:
 
 
 def _show_spans(label: _Spans) -> str:
+    """Returns the spans of a label as a person reads them."""
     return show_spans(label.spans)
 
 
