@@ -40,6 +40,7 @@ def cached_graph(
     """
     from bertctl.modeling.graph_network import GraphNetwork
 
+    # Another version of a converter may write another graph.
     versions = [f"{package} {version(package)}" for package in _CONVERTERS]
     key = hashlib.sha256("\n".join([source.content_hash(), *versions]).encode()).hexdigest()[:32]
     folder = cache_folder() / "onnx" / key

@@ -84,16 +84,16 @@ def open_encoder(
     """Returns the encoder on the job's backend.
 
     Args:
-        source: the model's files.
+        source: The model's files.
         spec: Which vectors to compute.
-        compute: on the CPU for all backends but torch.
-        job: names the backend.
-        sample: rows of the input; some of them, short to long, are compared with torch.
+        compute: On the CPU for all backends but torch.
+        job: Names the backend.
+        sample: Rows of the input; some of them, short to long, are compared with torch.
         listener: Receives notes of the conversion and of the comparison.
 
     Raises:
-        UnavailableError: a model that can't be converted, or a cache folder that can't be written.
-        DeviceError: vectors that are not torch's.
+        UnavailableError: A model that can't be converted, or a cache folder that can't be written.
+        DeviceError: Vectors that are not torch's.
     """
     if job.backend == "torch":
         return Encoder.open(source, spec, compute)
@@ -148,11 +148,11 @@ def fastest_backend(
     are remembered for this machine and model. For a few rows nothing is converted or measured.
 
     Args:
-        source: the model's files.
+        source: The model's files.
         spec: Which vectors to compute.
-        compute: where, and in which precision.
-        job: says what is read of long texts.
-        sample: rows of the input; some of them, short to long, are what is measured with.
+        compute: Where, and in which precision.
+        job: Says what is read of long texts.
+        sample: Rows of the input; some of them, short to long, are what is measured with.
         listener: Receives notes of the speeds, and of a backend that can't have this model.
     """
     names = [

@@ -57,10 +57,10 @@ class EncodedWindows:
         owner: (U,) row that each window belongs to; ascending where tokens are asked for one by
             one.
         rows: N.
-        truncated: rows of which something was cut off.
-        truncated_tokens: tokens that were cut off.
-        unknown: unknown tokens.
-        places: of the tokens, where they are asked for one by one.
+        truncated: Rows of which something was cut off.
+        truncated_tokens: Tokens that were cut off.
+        unknown: Unknown tokens.
+        places: Of the tokens, where they are asked for one by one.
         all_unknown: Numbers of the rows that have tokens and not one that the vocabulary knows.
     """
 
@@ -103,13 +103,13 @@ class RowEncoder:
     """Encodes one chunk of rows after the other.
 
     Args:
-        tokenizer: with truncation and padding off.
-        long: the longest window in tokens, and what is read of longer texts.
-        by_token: whether tokens are asked for one by one, with their places in the text.
-        sentence_modules: what the model's folder has put before each text.
+        tokenizer: With truncation and padding off.
+        long: The longest window in tokens, and what is read of longer texts.
+        by_token: Whether tokens are asked for one by one, with their places in the text.
+        sentence_modules: What the model's folder has put before each text.
 
     Raises:
-        UsageError: windows that can't move forward; both ends of texts, token by token.
+        UsageError: Windows that can't move forward; both ends of texts, token by token.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RowEncoder:
         """Returns the windows of these rows.
 
         Raises:
-            UsageError: windows over pairs.
+            UsageError: Windows over pairs.
         """
         prompt_length = 0  # characters, which offsets of tokens do not count
         if self._sentence_modules is not None:

@@ -60,15 +60,15 @@ class VectorSpec:
     """Choice of the vectors that are computed.
 
     Attributes:
-        layers: how a token's vector is made.
-        poolings: how a text's is made of them, each for each layer; `("none",)` for the tokens
+        layers: How a token's vector is made.
+        poolings: How a text's is made of them, each for each layer; `("none",)` for the tokens
             themselves.
-        words: how a word's is made of its tokens'; None for no words.
-        special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the
+        words: How a word's is made of its tokens'; None for no words.
+        special_tokens: Whether [CLS], [SEP] and their like count in mean and max (and are among the
             tokens).
-        normalize: whether each vector is brought to length 1.
-        windows: how the vectors of a row's windows become one.
-        sentence_modules: how the model's own folder makes a text's vector, where that is the
+        normalize: Whether each vector is brought to length 1.
+        windows: How the vectors of a row's windows become one.
+        sentence_modules: How the model's own folder makes a text's vector, where that is the
             pooling.
     """
 
@@ -90,7 +90,7 @@ class VectorSpec:
             windows: How the windows of a long text are pooled.
 
         Raises:
-            UsageError: a layer or pooling that there is none of, or one that is learned.
+            UsageError: A layer or pooling that there is none of, or one that is learned.
         """
         if names.words is not None:
             check_poolings([names.words], of="words")
@@ -122,7 +122,7 @@ class VectorSpec:
         The poolings "pooler" and "model" (as the model's folder says) read the last layer only.
 
         Raises:
-            UsageError: one of these two without the last layer.
+            UsageError: One of these two without the last layer.
         """
         last_layers = [
             layer for layer in self.layers if layer.join == "one" and layer.states == (n_layers,)
@@ -175,11 +175,11 @@ class Encoder:
     """Computes vectors with a bare encoder, whose weights are never changed.
 
     Args:
-        source: the model's files.
-        loaded: the model, as `load_frozen` gave it.
+        source: The model's files.
+        loaded: The model, as `load_frozen` gave it.
         spec: Which vectors to compute.
-        engine: computes its forward pass.
-        budget: tokens of a batch.
+        engine: Computes its forward pass.
+        budget: Tokens of a batch.
     """
 
     def __init__(
@@ -447,7 +447,7 @@ class _EncodedBatch:
 
     Attributes:
         indices: (B,) the windows.
-        states: hidden state -> (B, L, H).
+        states: Hidden state -> (B, L, H).
         pooled: (B, H) output of the pooler, where there is one.
         mask: (B, L) what is no padding; None where nothing is.
         counted: (B, L) what counts in mean and max; None for all that is no padding.
@@ -465,7 +465,7 @@ class TokenVectors:
     """Vectors of tokens, or words.
 
     Attributes:
-        vectors: for each layer (K, D), K tokens (or words) of all rows together.
+        vectors: For each layer (K, D), K tokens (or words) of all rows together.
         counts: (N,) how many each row has.
         ids: (K,) token ids; empty for words.
         spans: (K, 2) first and last + 1 character of each.
@@ -483,11 +483,11 @@ def folder_modules(source: ModelFiles, prompt: str | None) -> SentenceModules:
     """Returns how a model's folder makes a text's vector.
 
     Args:
-        source: the model's files.
-        prompt: name of one of its prompts, which is put before each text; None for its default one.
+        source: The model's files.
+        prompt: Name of one of its prompts, which is put before each text; None for its default one.
 
     Raises:
-        UsageError: it says nothing, or has no such prompt.
+        UsageError: It says nothing, or has no such prompt.
     """
     sentence_modules = read_modules(source.folder)
     if sentence_modules is None:
@@ -514,7 +514,7 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuses a pooler that was never trained.
 
     Raises:
-        UsageError: the model has none, or its file lacks weights of it.
+        UsageError: The model has none, or its file lacks weights of it.
     """
     if not has_trained_pooler(loaded):
         message = f"'{source.name}' has no pooler with trained weights"
@@ -533,7 +533,7 @@ def _cls_last(loaded: "Model") -> bool:
     """Returns whether [CLS] ends a text.
 
     Raises:
-        UsageError: the model has no such token.
+        UsageError: The model has no such token.
     """
     number = loaded.cls_id
     slots = Layout.of(loaded.tokenizer, pair=False).slots

@@ -69,12 +69,12 @@ class _Progress:
 
 
 class _State:
-    """Keeps what an attempt has done, in a file that the next one goes on from.
+    """Keeps what an attempt has done, in a file from which the next one continues.
 
     Args:
         path: OUT.json, or a file per process.
-        settings: what is computed; an attempt that goes on must have the same.
-        left: content of the file of an earlier attempt to go on from.
+        settings: What is computed; an attempt that continues must have the same.
+        earlier: Content of the file of an earlier attempt, which this one continues; None without.
     """
 
     def __init__(
@@ -131,10 +131,10 @@ def extract_features(
     """Reads vectors of texts out of an encoder, into a file.
 
     Args:
-        recipe: names the model and where it computes.
-        rows: the texts.
+        recipe: Names the model and where it computes.
+        rows: The texts.
         vectors: Which vectors to compute.
-        job: where to, and how.
+        job: Where to, and how.
         workers: The processes that share the work.
         listener: Receives progress messages, and a warning of cut texts.
 
@@ -142,7 +142,7 @@ def extract_features(
         The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
-        BertctlError: any refusal: input, model, layers, backend, output.
+        BertctlError: Any refusal: input, model, layers, backend, output.
     """
     encoder, job, stream = _opened_encoder(recipe, rows, vectors, job, workers, listener)
     document = extract(
@@ -326,9 +326,9 @@ def extract(
     """Computes the vectors of all rows and writes them to `job.output`.
 
     Args:
-        stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
-        encoder: ready, with the vectors it gives.
-        job: where to, and how.
+        stream: The rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
+        encoder: Ready, with the vectors it gives.
+        job: Where to, and how.
         workers: The processes that share the work; each gets the whole stream and computes every
             n-th chunk.
         listener: Receives progress messages.
@@ -337,10 +337,10 @@ def extract(
         The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
-        UsageError: an unfinished OUT and neither `resume` nor `overwrite` was said; a resume with
+        UsageError: An unfinished OUT and neither `resume` nor `overwrite` was given; a resume with
             other settings; processes with other settings or rows.
-        DataError: no rows; a resume whose input has changed.
-        UnavailableError: the disk is full; what is whole stays.
+        DataError: No rows; a resume whose input has changed.
+        UnavailableError: The disk is full; what is whole stays.
     """
     stream = require_rows(stream, job.source)
     check_output(job.output, by_token=encoder.spec.by_token)
@@ -580,7 +580,7 @@ def _left_by_an_earlier_attempt(
     work, so `overwrite` has to say that it may go.
 
     Raises:
-        UsageError: an unfinished attempt and neither `resume` nor `overwrite`; one with other
+        UsageError: An unfinished attempt and neither `resume` nor `overwrite`; one with other
             settings; a file of somebody else in place of OUT.json.
     """
     output = job.output

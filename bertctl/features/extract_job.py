@@ -12,12 +12,12 @@ class VectorNames:
     """Vectors that are asked for, by names; `encoder.VectorSpec` is what a model makes of them.
 
     Attributes:
-        layers: names or numbers.
-        poolings: how a text's vector is made of its tokens'.
-        words: how a word's is; None for no words.
-        special_tokens: whether [CLS], [SEP] and other special tokens count.
-        normalize: whether each vector is scaled to length 1.
-        prompt: name of the model's prompt that is put before each text; None for its default one.
+        layers: Names or numbers.
+        poolings: How a text's vector is made of its tokens'.
+        words: How a word's is; None for no words.
+        special_tokens: Whether [CLS], [SEP] and other special tokens count.
+        normalize: Whether each vector is scaled to length 1.
+        prompt: Name of the model's prompt that is put before each text; None for its default one.
     """
 
     layers: tuple[str, ...] = ("last",)
@@ -34,14 +34,14 @@ class ExtractJob:
 
     Attributes:
         output: OUT.
-        long: the longest window in tokens, and what is read of longer texts.
-        source: what the input is called.
+        long: The longest window in tokens, and what is read of longer texts.
+        source: What the input is called.
         dtype: Type of the numbers in the file.
-        keep_text: whether texts are written where the format has room.
-        backend: torch, onnx or openvino; auto for the fastest of them.
-        resume: go on where an earlier attempt was stopped.
-        overwrite: start again where an earlier attempt was stopped.
-        sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
+        keep_text: Whether texts are written where the format has room.
+        backend: Torch, onnx or openvino; auto for the fastest of them.
+        resume: Whether to continue where an earlier attempt was stopped.
+        overwrite: Start again where an earlier attempt was stopped.
+        sharing: What of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
             name.
     """
 

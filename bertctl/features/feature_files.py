@@ -38,9 +38,9 @@ def check_output(output: Path, *, by_token: bool) -> None:
     """Refuses a suffix that is no format, before anything is loaded.
 
     Raises:
-        UsageError: unknown suffix; a single array for token vectors, which need their offsets
+        UsageError: Unknown suffix; a single array for token vectors, which need their offsets
             beside them.
-        UnavailableError: a format whose extra is not installed.
+        UnavailableError: A format whose extra is not installed.
     """
     suffix = output.suffix.lower()
     if suffix not in _WRITERS:
@@ -71,7 +71,7 @@ def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
     """Writes the arrays of a folder as one file, which appears under its name when it is whole.
 
     Raises:
-        UnavailableError: the disk is full.
+        UnavailableError: The disk is full.
     """
     write = _WRITERS[output.suffix.lower()]
     atomic_write(output, lambda aside: write(aside, layout, folder))

@@ -66,11 +66,11 @@ def prepare(
     Args:
         recipe: A recipe of a task with one label, several labels or a score per text, or a tag per
             word.
-        rows_in_memory: split name -> rows in place of those in the recipe's files.
+        rows_in_memory: Split name -> rows in place of those in the recipe's files.
         listener: Receives what was guessed, held out, left out.
 
     Raises:
-        BertctlError: any refusal: data, labels, model, layers, device.
+        BertctlError: Any refusal: data, labels, model, layers, device.
     """
     started = time.perf_counter()
     if recipe.model.keep_layers is not None:
@@ -134,7 +134,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     """Returns how tokens become one vector: of a word its first token is read, as in fine-tuning.
 
     Raises:
-        UsageError: a task without one label per text or word; a pooling of texts for words, or of
+        UsageError: A task without one label per text or word; a pooling of texts for words, or of
             words for texts.
     """
     check_poolings([LongText.of(recipe.model).pooling], of="windows")

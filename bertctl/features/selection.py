@@ -45,8 +45,8 @@ class ProbeJob(ReadyRun):
     """Probe made ready; its best probe is scored on the splits, every probe on the selection split.
 
     Attributes:
-        model: the bare encoder.
-        encoder: gives its vectors.
+        model: The bare encoder.
+        encoder: Gives its vectors.
         settings: Settings of the classifiers.
     """
 
@@ -77,12 +77,12 @@ class TrainedProbe:
     """Layer in one pooling, with the classifier trained on its vectors.
 
     Attributes:
-        layer: which.
-        pooling: how.
-        cross_validation: primary metric of the training rows, each answered without its fold.
-        fitted: on all training rows.
-        metrics: on the validation rows.
-        repeats: the primary metric on each of the other hold-outs.
+        layer: Which.
+        pooling: How.
+        cross_validation: Primary metric of the training rows, each answered without its fold.
+        fitted: On all training rows.
+        metrics: On the validation rows.
+        repeats: The primary metric on each of the other hold-outs.
     """
 
     layer: LayerChoice
@@ -155,8 +155,8 @@ class ProbeTrainer:
         """Returns the folds of training rows, before their vectors are computed.
 
         Raises:
-            UsageError: a learned mix of layers for several labels.
-            DataError: rows that can't be cross-validated; see `ClassifierSettings.folds_of`.
+            UsageError: A learned mix of layers for several labels.
+            DataError: Rows that can't be cross-validated; see `ClassifierSettings.folds_of`.
         """
         learned = [layer.name for layer, _ in self._job.encoder.pairs if layer.is_learned]
         if learned and self._job.settings.multi_label:

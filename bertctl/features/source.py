@@ -39,8 +39,8 @@ class Input:
     Attributes:
         names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths
             that are read as one file; or rows in memory.
-        settings: columns and folder, where they were said.
-        kind: format of a file; by its suffix when None.
+        settings: Columns and folder, where they were named.
+        kind: Format of a file; by its suffix when None.
         split: Split of a data set.
         skipped: Collects the rows of a file that can't be read.
         hints: Names of fields of `settings` that were given for another file, such as "text_column"
@@ -69,9 +69,9 @@ class Input:
         They are those of rows in memory, of a data set of the catalog, or of files or stdin (`-`).
 
         Raises:
-            UsageError: an unknown format, data set or split; columns that can't be guessed.
-            DataError: rows that are not what they should be.
-            UnavailableError: not there.
+            UsageError: An unknown format, data set or split; columns that can't be guessed.
+            DataError: Rows that are not what they should be.
+            UnavailableError: Not there.
         """
         if isinstance(self.names, MemoryFile):
             return self._read(self.names, TEXT_READER, listener)
@@ -142,8 +142,8 @@ def rows_of_split(
     """Returns a split of a data set of the catalog, its columns and folder as the settings say.
 
     Raises:
-        UsageError: an unknown data set or split.
-        UnavailableError: not there.
+        UsageError: An unknown data set or split.
+        UnavailableError: Not there.
     """
     row = find_dataset(name)
     recipe = Recipe(task=row.task, data=settings.model_copy(update={"name": row.name}))

@@ -36,13 +36,13 @@ class VectorLayout:
     """Layout of every row of a feature file.
 
     Attributes:
-        layers: names, K.
+        layers: Names, K.
         size: D.
         dtype: float32 or float16.
-        by_token: whether a row has as many vectors as tokens, or words.
-        pooling: its name, `none` for tokens, or `words-...`.
-        token_names: name of each token id, for JSON lines of tokens; empty otherwise.
-        keep_text: whether texts are kept beside the vectors.
+        by_token: Whether a row has as many vectors as tokens, or words.
+        pooling: Its name, `none` for tokens, or `words-...`.
+        token_names: Name of each token id, for JSON lines of tokens; empty otherwise.
+        keep_text: Whether texts are kept beside the vectors.
     """
 
     layers: tuple[str, ...]
@@ -93,9 +93,9 @@ class VectorStore:
     """Folder that rows are added to.
 
     Args:
-        folder: made anew unless `state` is given.
+        folder: Made anew unless `state` is given.
         layout: Layout of its rows.
-        state: what `commit` returned, to go on from there.
+        state: What `commit` returned last, to continue from there.
         has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single
             rows can be read.
     """
@@ -214,8 +214,8 @@ def join_stores(
 
     Args:
         folders: Folders of process 0, 1, ...
-        chunks: process, rows and vectors of each chunk, in order of the input.
-        into: the folder to make.
+        chunks: Process, rows and vectors of each chunk, in order of the input.
+        into: The folder to make.
         layout: Layout of the rows.
     """
     shutil.rmtree(into, ignore_errors=True)

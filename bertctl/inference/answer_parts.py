@@ -78,8 +78,8 @@ class AnswerShard(AnswerShare):
         The answers to a chunk have been written when the next chunk is asked for.
         """
         for rows in chunks:
-            self._seal.add(rows)
-            is_mine = self._n_chunks % self._count == self._number - 1
+            self._seal.add(rows)  # all rows, so that a merge notices other ones
+            is_mine = self._n_chunks % self._count == self._number - 1  # shards take turns
             lines_before = self._lines.count
             yield rows, is_mine
             if is_mine:

@@ -33,9 +33,9 @@ def calibrate_run(
 
     Args:
         run: An opened run.
-        split: which; the first validation split when left out.
-        calibrate: whether to fit a temperature.
-        rule: how to choose a threshold; None for none.
+        split: Which; the first validation split when left out.
+        calibrate: Whether to fit a temperature.
+        rule: How to choose a threshold; None for none.
         workers: The processes that share the work; the first one writes.
         listener: Receives progress messages.
 
@@ -45,9 +45,9 @@ def calibrate_run(
         chosen on, where scores are a little too good.
 
     Raises:
-        UsageError: the run's task has no such decision, or more than two labels of which one is
+        UsageError: The run's task has no such decision, or more than two labels of which one is
             chosen.
-        DataError: rows that set none.
+        DataError: Rows that set none.
     """
     task = TextClassification.of(run.task)
     if task is None:

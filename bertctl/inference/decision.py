@@ -77,7 +77,7 @@ class ThresholdRule:
     """How a threshold is chosen: for F1, or for recall at a precision that new examples keep.
 
     Attributes:
-        precision: the least precision on new examples; None for F1.
+        precision: The least precision on new examples; None for F1.
     """
 
     precision: float | None = None
@@ -90,7 +90,7 @@ class ThresholdRule:
             gold: (N,) whether yes is right.
 
         Raises:
-            DataError: none fits.
+            DataError: None fits.
         """
         if self.precision is None:
             return calibration.modest_f1_threshold(probability, gold)
@@ -103,7 +103,7 @@ def parse_rule(text: str) -> ThresholdRule:
     "precision=0.9" becomes `ThresholdRule(0.9)`, and "f1" `ThresholdRule()`.
 
     Raises:
-        UsageError: anything else.
+        UsageError: Anything else.
     """
     if text == "f1":
         return ThresholdRule()
@@ -134,18 +134,18 @@ def fit_decision(
     the same examples with this decision are a little too good; those of another split are not.
 
     Args:
-        task: names the C labels, and says whether an example can have several of them.
+        task: Names the C labels, and says whether an example can have several of them.
         logits: (N, C) of labelled rows that the model was not trained on.
         gold: (N,) label numbers; with several labels (N, C) 0 or 1.
-        fitted_on: name of the split.
-        calibrate: whether to fit the temperature.
-        rule: how to choose the threshold; None for none.
-        before: the run's decision so far; a temperature in it stays where `calibrate` is off, and a
-            threshold of it goes on deciding as it did, whatever the temperature is now.
+        fitted_on: Name of the split.
+        calibrate: Whether to fit the temperature.
+        rule: How to choose the threshold; None for none.
+        before: The run's decision so far; a temperature in it stays where `calibrate` is off, and a
+            threshold of it decides as it did before, whatever the temperature is now.
 
     Raises:
-        UsageError: a threshold for more than two labels of which one is to be chosen.
-        DataError: rows that set no temperature, or a rule that no threshold meets.
+        UsageError: A threshold for more than two labels of which one is to be chosen.
+        DataError: Rows that set no temperature, or a rule that no threshold meets.
     """
     labels = task.labels
     multi_label = task.multi_label
@@ -195,7 +195,7 @@ def read_decision(folder: RunFolder) -> Decision | None:
     """Returns the run's decision; None where nothing was chosen.
 
     Raises:
-        UnavailableError: the file is there and is no decision.
+        UnavailableError: The file is there and is no decision.
     """
     if not folder.decision.is_file():
         return None

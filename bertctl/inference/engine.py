@@ -55,9 +55,9 @@ class TorchBackend(TensorBackend):
     """A network of torch.
 
     Attributes:
-        network: the model, perhaps wrapped by accelerate.
-        has_segments: whether it takes token type ids.
-        compute: device and precision.
+        network: The model, perhaps wrapped by accelerate.
+        has_segments: Whether it takes token type ids.
+        compute: Device and precision.
     """
 
     network: "nn.Module"
@@ -99,7 +99,7 @@ class ForwardResult:
     """What a forward pass over a split gave.
 
     Attributes:
-        outputs: what the task collects, arrays by name with one entry per prediction; empty where
+        outputs: What the task collects, arrays by name with one entry per prediction; empty where
             there was no window.
         losses: (U,) loss of each window, or None where the windows have no labels.
     """
@@ -113,10 +113,10 @@ class Engine:
     """A model ready to compute.
 
     Attributes:
-        backend: turns padded tensors into outputs.
-        tokenizer: turns texts into ids; truncation and padding are off.
-        padding: how the model's batches are filled up.
-        compute: device and precision.
+        backend: Turns padded tensors into outputs.
+        tokenizer: Turns texts into ids; truncation and padding are off.
+        padding: How the model's batches are filled up.
+        compute: Device and precision.
         workers: The processes that share the work.
     """
 
@@ -131,8 +131,8 @@ class Engine:
         """Returns the engine of a loaded model on torch.
 
         Args:
-            loaded: the model; its network is where `compute` says.
-            compute: device and precision.
+            loaded: The model; its network is where `compute` says.
+            compute: Device and precision.
             workers: The processes that share the work.
         """
         backend = TorchBackend(loaded.network, loaded.has_segments, compute)
@@ -184,10 +184,10 @@ class Engine:
         Whole batches are dealt out to the processes; each of them gets the whole result.
 
         Args:
-            task: collects outputs, and knows its losses.
+            task: Collects outputs, and knows its losses.
             features: U windows.
-            batch_size: windows per forward pass, of similar lengths.
-            phase: what progress calls it.
+            batch_size: Windows per forward pass, of similar lengths.
+            phase: What progress calls it.
             listener: Receives progress messages.
         """
         [result] = forward_together(
@@ -208,8 +208,8 @@ class Engine:
         The inputs are on the device, by their names.
 
         Args:
-            lines: each with `ids` and `type_ids`, one for each of its tokens.
-            budget: tokens of a batch, padding included.
+            lines: Each with `ids` and `type_ids`, one for each of its tokens.
+            budget: Tokens of a batch, padding included.
         """
         lengths = np.array([len(line.ids) for line in lines], dtype=np.int64)
         for indices in token_budget_plan(lengths, budget, one_length=self.padding.unwanted):

@@ -38,16 +38,16 @@ class SplitResult:
     """A labelled split, scored.
 
     Attributes:
-        task: as it decided, with the threshold chosen here where there is one.
-        decision: what was chosen on this split; empty where nothing is, or where it was given.
-        rows: the split.
-        features: as the model read it.
-        outputs: what the task collected of the forward pass.
-        lines: gold answer and prediction of each row.
+        task: As it decided, with the threshold chosen here where there is one.
+        decision: What was chosen on this split; empty where nothing is, or where it was given.
+        rows: The split.
+        features: As the model read it.
+        outputs: What the task collected of the forward pass.
+        lines: Gold answer and prediction of each row.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0
             where there is none.
-        loss: the mean of all of them, as what each row adds to it.
-        metrics: by name, `loss` included; values alone until `thorough`, as all but the last
+        loss: The mean of all of them, as what each row adds to it.
+        metrics: By name, `loss` included; values alone until `thorough`, as all but the last
             evaluations need no more.
     """
 
@@ -88,17 +88,17 @@ def evaluate_split(
     """Scores a labelled split.
 
     Args:
-        engine: the model; each of the processes that share it gets the whole result.
-        task: the task, fitted.
+        engine: The model; each of the processes that share it gets the whole result.
+        task: The task, fitted.
         rows: N labelled rows.
-        features: the same rows, encoded.
-        recipe: says the batch size and the metric scripts.
-        choose: whether thresholds are chosen on this split (the validation split of a training run)
+        features: The same rows, encoded.
+        recipe: Says the batch size and the metric scripts.
+        choose: Whether thresholds are chosen on this split (the validation split of a training run)
             before scoring.
         listener: Receives progress messages.
 
     Raises:
-        UsageError: a metric script that can't be used.
+        UsageError: A metric script that can't be used.
     """
     settings = recipe.evaluation
     phase = f"scoring {rows.split}"

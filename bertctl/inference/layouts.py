@@ -38,7 +38,7 @@ def layout_of(output: Path | None) -> str:
     """Returns the layout that the suffix of a file says, before .gz; JSON Lines where it says none.
 
     Raises:
-        UsageError: the suffix of a layout that there is not for answers.
+        UsageError: The suffix of a layout that there is not for answers.
     """
     if output:
         name = suffix_of(output).removeprefix(".")
@@ -58,7 +58,7 @@ def check_known(layout: str) -> None:
     """Refuses a layout of answers that no task has.
 
     Raises:
-        UsageError: with those that there are.
+        UsageError: With those that there are.
     """
     formats_of_tasks = itertools.chain.from_iterable(task.formats for task in TASKS.values())
     known = [*GENERAL_FORMATS, *dict.fromkeys(formats_of_tasks)]
@@ -72,7 +72,7 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     """Refuses a layout of answers that this run's task does not have.
 
     Raises:
-        UsageError: with those it has.
+        UsageError: With those it has.
     """
     task_formats = run.task.formats
     known = (*GENERAL_FORMATS, *task_formats)
@@ -207,7 +207,7 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
     """Returns the GLUE data set and the splits that `split` means: `test` is both of MNLI's.
 
     Raises:
-        UsageError: not a GLUE data set, or a split that the server takes no answers for.
+        UsageError: Not a GLUE data set, or a split that the server takes no answers for.
     """
     dataset = None
     split_rows: list[SplitRow] = []

@@ -29,8 +29,8 @@ class Scorer:
     """Scores texts.
 
     Args:
-        model: with its masked-word head.
-        variant: what is masked beside a token: the tokens of its word that follow it (Kauf and
+        model: With its masked-word head.
+        variant: What is masked beside a token: the tokens of its word that follow it (Kauf and
             Ivanova 2023), so that they don't give it away, or nothing (Salazar et al. 2020, section
             2.2).
     """
@@ -50,11 +50,11 @@ class Scorer:
         For a pair it yields those of both texts, and whether the good one is the likelier.
 
         Args:
-            chunks: texts; or pairs, the good one first.
+            chunks: Texts; or pairs, the good one first.
             listener: Receives progress messages.
 
         Raises:
-            DataError: a text that is empty, or has more tokens than the model reads; no text at
+            DataError: A text that is empty, or has more tokens than the model reads; no text at
                 all.
         """
         number = 0

@@ -43,9 +43,9 @@ class MaskedLine(NamedTuple):
     """A text with some of its tokens masked.
 
     Attributes:
-        ids: its tokens.
-        type_ids: their segments.
-        places: of the masked tokens that are asked for.
+        ids: Its tokens.
+        type_ids: Their segments.
+        places: Of the masked tokens that are asked for.
     """
 
     ids: Sequence[int] | Ints32
@@ -60,15 +60,15 @@ class MaskedModel:
         name: Name of a model, its folder or hub id.
 
     Attributes:
-        tokenizer: turns texts into ids.
-        length: tokens that are read of a text.
-        mask: the token that stands for a masked word.
-        mask_id: its id.
-        remedy: for a text without it.
+        tokenizer: Turns texts into ids.
+        length: Tokens that are read of a text.
+        mask: The token that stands for a masked word.
+        mask_id: Its id.
+        remedy: For a text without it.
 
     Raises:
-        UsageError: no such model, or one without that head.
-        UnavailableError: files that are not there.
+        UsageError: No such model, or one without that head.
+        UnavailableError: Files that are not there.
     """
 
     def __init__(self, name: str) -> None:
@@ -156,14 +156,14 @@ class MaskedModel:
         masks, and its score is the product of their probabilities, each without knowing the others.
 
         Args:
-            texts: some at a time, each with at least one mask.
-            top_k: words for each mask, where there are no targets.
-            targets: the words to score, all of them.
+            texts: Some at a time, each with at least one mask.
+            top_k: Words for each mask, where there are no targets.
+            targets: The words to score, all of them.
             listener: Receives progress messages.
 
         Raises:
-            DataError: a text without a mask, or with more tokens than the model reads.
-            UsageError: a target that the vocabulary does not know.
+            DataError: A text without a mask, or with more tokens than the model reads.
+            UsageError: A target that the vocabulary does not know.
         """
         target_ids = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
         mask_counts = {1, *map(len, target_ids)}

@@ -40,8 +40,7 @@ def refuse_changed_rows(
     if not folder.environment.exists() or not folder.recipe.exists():
         return
     recorded = load_recipe(str(folder.recipe))
-    # The caller chose another data set with the same labels.
-    if recorded.data.name != recipe.data.name:
+    if recorded.data.name != recipe.data.name:  # the caller chose another data set
         return
     environment = folder.read_environment()
     hashes = environment.data_hashes
@@ -54,17 +53,11 @@ def refuse_changed_rows(
         rows = data.splits[split]
         if split in hashes and hashes[split] not in as_then(split):
             _refuse(folder, split, rows.source, "rows")
-        if (
-            split in slice_hashes
-            and has_same_slices
-            and slice_hashes[split] != data.slice_hashes[split]
-        ):
-            _refuse(
-                folder,
-                split,
-                rows.source,
-                f"columns {', '.join(recorded.evaluation.slice_columns)}",
-            )
+        is_comparable = split in slice_hashes and has_same_slices
+        if is_comparable and slice_hashes[split] != data.slice_hashes[split]:
+            columns = ", ".join(recorded.evaluation.slice_columns)
+            _refuse(folder, split, rows.source, f"columns {columns}")
+        # A split that was scored after the training is compared with what it was then.
         if split not in hashes and f"data.{split}_file" not in named_fields:
             _compare_with_scored(folder, recipe, data, split)
     if "labels" in hashes and hashes["labels"] != data.hashes.get("labels"):

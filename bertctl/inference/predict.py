@@ -55,10 +55,10 @@ class Destination:
     """Where answers go.
 
     Attributes:
-        output: a file; None writes to `stdout`.
+        output: A file; None writes to `stdout`.
         layout: `jsonl`, `json`, `csv`, or one that the task has of its own.
-        stdout: where answers go without `output`.
-        safe_csv: see `write_answers`.
+        stdout: Where answers go without `output`.
+        safe_csv: See `write_answers`.
     """
 
     output: Path | None
@@ -72,8 +72,8 @@ class Destination:
         """Writes the answers, and returns the files.
 
         Args:
-            answers: as `Predictor.predict` gives them.
-            task_format: the layout, where the task has it and not `write_answers`.
+            answers: As `Predictor.predict` gives them.
+            task_format: The layout, where the task has it and not `write_answers`.
         """
         if task_format:
             write = task_format.write
@@ -134,10 +134,10 @@ class Predictor:
         one_table: Whether all answers have the columns of the first ones, as in CSV.
 
     Attributes:
-        counts: examples, truncated examples, truncated and unknown tokens so far.
+        counts: Examples, truncated examples, truncated and unknown tokens so far.
 
     Raises:
-        UsageError: a run of pretraining.
+        UsageError: A run of pretraining.
     """
 
     def __init__(
@@ -390,17 +390,17 @@ def unlabelled_rows(
     if the layout of the answers shows them.
 
     Args:
-        run: says how the rows are read.
+        run: Says how the rows are read.
         source: A path or a pattern, several of them that are read as one file, `-`, or rows in
             memory.
-        kind: format of the file; by its suffix when None.
+        kind: Format of the file; by its suffix when None.
         layout: Layout of the answers, such as `jsonl`. Where they are written by their ids, all
             rows are looked at first.
         listener: Receives what was guessed.
         skipped: Collects the rows that can't be read.
 
     Raises:
-        DataError: two rows have the same id, where answers are written by it.
+        DataError: Two rows have the same id, where answers are written by it.
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
@@ -449,8 +449,8 @@ def split_rows(
 
     Args:
         run: An opened run.
-        split: its name.
-        data: another data set's catalog name.
+        split: Its name.
+        data: Another data set's catalog name.
         layout: Layout of the answers, such as `jsonl`.
         listener: Receives what was guessed.
         skipped: Collects the rows that can't be read.
@@ -465,7 +465,7 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
     """Returns texts as a person typed them, or pairs of them.
 
     Raises:
-        UsageError: a run whose rows are something else, or other pairs than texts.
+        UsageError: A run whose rows are something else, or other pairs than texts.
     """
     reader = READERS[run.recipe.task]
     reads_texts = bool({"text", "words"} & set(run.task.columns))
@@ -499,8 +499,8 @@ def question_rows(
     """Returns questions about a text file, or about a text.
 
     Raises:
-        UsageError: a run that answers no questions.
-        DataError: no question, or nothing in the file.
+        UsageError: A run that answers no questions.
+        DataError: No question, or nothing in the file.
     """
     if not {"question", "context"} <= set(run.task.columns):
         message = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
@@ -529,6 +529,9 @@ def predict_rows(
 ) -> dict[str, Any]:
     """Writes an answer per row, or those of a shard, and returns counts and the files written.
 
+    There are three cases: the merge of shards that were answered before, a shard whose answers will
+    be merged, and answers that are written in place.
+
     Args:
         run: An opened run.
         chunks: Rows, some at a time.
@@ -545,7 +548,8 @@ def predict_rows(
         DataError: Such a shard is damaged.
     """
     task_format = run.task.formats.get(destination.layout)
-    kept_columns = KeptColumns() if task_format else kept_columns
+    if task_format:  # formats of a task have no place for further columns
+        kept_columns = KeptColumns()
     settings_hash = _settings_hash(run, destination, top_k, kept_columns)
     if sharing.is_merge:
         merged = MergedParts(sharing.paths, settings_hash, destination.layout)
@@ -694,7 +698,7 @@ def predict_glue(
         Counts, and the files written.
 
     Raises:
-        UsageError: not a GLUE data set, or a split that the server takes no answers for, or a file
+        UsageError: Not a GLUE data set, or a split that the server takes no answers for, or a file
             is there.
     """
     about = _about(run, data)

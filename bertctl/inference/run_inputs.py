@@ -40,14 +40,14 @@ class ReadyRun:
     """Run made ready: everything read, checked and refused, nothing computed.
 
     Attributes:
-        recipe: with device, precision and threads resolved.
-        data: the splits.
-        task: fitted to the training rows.
-        features: split -> encoded rows.
-        evaluated: splits scored at the end.
-        primary: name of the metric that decides.
-        environment: content of environment.json.
-        seconds: spent in each phase.
+        recipe: With device, precision and threads resolved.
+        data: The splits.
+        task: Fitted to the training rows.
+        features: Split -> encoded rows.
+        evaluated: Splits scored at the end.
+        primary: Name of the metric that decides.
+        environment: Content of environment.json.
+        seconds: Spent in each phase.
     """
 
     recipe: Recipe
@@ -180,13 +180,13 @@ def fit_task(
 
     Args:
         recipe: Recipe of the run.
-        data: its splits.
-        labels_checked: whether the labels of these rows were checked before.
+        data: Its splits.
+        labels_checked: Whether the labels of these rows were checked before.
 
     Raises:
-        DataError: no training rows; a split without labels, or with labels that the task doesn't
+        DataError: No training rows; a split without labels, or with labels that the task doesn't
             know.
-        UsageError: a split that there is none of.
+        UsageError: A split that there is none of.
     """
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     # Rows that were set aside to confirm what was chosen on the validation split.
@@ -218,7 +218,7 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
     """Refuses a label that the training rows had until a sample of them was taken.
 
     Raises:
-        DataError: with file and line, and what brings the label back.
+        DataError: With file and line, and what brings the label back.
     """
     lost = data.lost_labels - set(task.answers.labels)
     if not lost:
@@ -307,7 +307,7 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     """Returns the metric that decides, the recipe's, else the data set's, else the task's.
 
     Raises:
-        UsageError: the recipe names one that the selection split does not give.
+        UsageError: The recipe names one that the selection split does not give.
     """
     constant = task.constant_answer(data.splits["train"])
     known = [*task.baseline(constant, data.splits[data.validation_splits[0]]), "loss"]

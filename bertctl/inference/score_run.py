@@ -47,7 +47,7 @@ def evaluate_run(
 
     Args:
         run: An opened run.
-        split: which; the data's validation splits when left out.
+        split: Which; the data's validation splits when left out.
         workers: The processes that share the work; the first one writes.
         listener: Receives progress messages.
         skipped: Collects the rows that can't be read.
@@ -56,7 +56,7 @@ def evaluate_run(
         The new content of metrics.json.
 
     Raises:
-        DataError: a split without labels, or with labels the model doesn't know.
+        DataError: A split without labels, or with labels the model doesn't know.
     """
     data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
@@ -119,7 +119,7 @@ def evaluate_file(
         The content of the result's metrics.json.
 
     Raises:
-        DataError: rows without labels, or with labels the model doesn't know.
+        DataError: Rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
     reader_options = ReaderOptions(
@@ -297,8 +297,8 @@ def score_splits(
     A worker that only computes its share of a sharded evaluation returns no scores.
 
     Raises:
-        UsageError: metric scripts that the run names and the caller does not.
-        DataError: rows without labels, or with labels the model doesn't know.
+        UsageError: Metric scripts that the run names and the caller does not.
+        DataError: Rows without labels, or with labels the model doesn't know.
     """
     refuse_unnamed(run.recipe, run.folder.recipe, run.named, CODE)
     for name, rows in splits.items():

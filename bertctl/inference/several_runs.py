@@ -67,7 +67,7 @@ def split_paths(typed: Path) -> list[Path]:
     """Returns the folders of `RUN_A,RUN_B`; the path itself if it has no comma, or if it exists.
 
     Raises:
-        UsageError: Nothing stands before or behind a comma.
+        UsageError: Nothing is before or behind a comma.
     """
     text = str(typed)
     if "," not in text or typed.exists():

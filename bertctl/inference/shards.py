@@ -57,7 +57,7 @@ def read_shard(text: str | None) -> tuple[int, int] | None:
     """Reads `--shard`: `2/8` is the second of eight.
 
     Raises:
-        UsageError: not of this form, or out of range.
+        UsageError: Not of this form, or out of range.
     """
     if text is None:
         return None
@@ -109,7 +109,7 @@ class Sharing:
             by_name: Whether `{shard}` in the name of OUT makes a file of each shard.
 
         Raises:
-            UsageError: no such shard; options that exclude each other; shards that are missing, or
+            UsageError: No such shard; options that exclude each other; shards that are missing, or
                 of several counts.
         """
         number_and_count = read_shard(shard)
@@ -177,7 +177,7 @@ class Sharing:
         """Yields the workers that compute: one shard, the merge of all shards, or all processes.
 
         Raises:
-            DataError: a file that is damaged.
+            DataError: A file that is damaged.
         """
         if not self.paths:
             yield all_workers
@@ -266,7 +266,7 @@ class _Shard(Workers):
     def sum(self, values: Array) -> Array:
         """Returns the sum of an array over all shards: written by each, and read by their merge.
 
-        A shard writes only its rows that are not 0, and goes on with its own values.
+        A shard writes only its rows that are not 0, and keeps computing with its own values.
         """
         name = str(next(self.numbers))
         if self.is_apart:

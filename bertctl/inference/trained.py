@@ -76,7 +76,7 @@ class NetworkRun(TrainedRun):
             encoders: Encoders of probes that are in memory already.
 
         Raises:
-            UsageError: processes with other models or settings.
+            UsageError: Processes with other models or settings.
         """
         from bertctl.modeling.build import load_trained
 
@@ -120,12 +120,12 @@ def open_run(
     Args:
         path: RUN, or the model.
         listener: Receives what such a model is.
-        options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`,
+        options: Recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`,
             `data.data_dir`.
 
     Raises:
-        UnavailableError: no run, or one without a model.
-        UsageError: options that don't fit.
+        UnavailableError: No run, or one without a model.
+        UsageError: Options that don't fit.
     """
     refuse_export(path)
     is_local_path = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
@@ -183,11 +183,20 @@ def open_run(
 
 
 def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
-    """Opens a model that has a head, whoever trained it.
+    """Opens a fine-tuned model of transformers or sentence-transformers.
+
+    Its task follows from the class that its config.json names (`...ForSequenceClassification`), or
+    from the modules of a sentence encoder. Other settings are the defaults of that task's recipe.
+
+    Args:
+        path: A folder, or a hub id.
+        options: Recipe fields to change, by dotted name.
+        listener: Receives what the model is.
 
     Raises:
-        HeadlessModelError: it has no head for any task.
+        HeadlessModelError: It has no head for any task.
     """
+    # With a length that every model has; its own one is found out below.
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}

@@ -61,7 +61,7 @@ class TrainedRun(ABC):
         """Refuses a model that comes without data of its own.
 
         Raises:
-            UsageError: it has no splits.
+            UsageError: It has no splits.
         """
         data = self.recipe.data
         corpus = self.recipe.pretraining.corpus
@@ -129,7 +129,7 @@ class TrainedRun(ABC):
         """Refuses pairs where single texts were learned, and the other way round.
 
         Raises:
-            UsageError: with how to name the columns.
+            UsageError: With how to name the columns.
         """
         if self.pairs is None or rows.has("pair") == self.pairs:
             return

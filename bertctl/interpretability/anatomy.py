@@ -40,13 +40,13 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
 
     Args:
         name: A name in the catalog, folder, hub id, or run.
-        length: tokens of an example, for FLOPs and memory; None takes 128, or all positions where
+        length: Tokens of an example, for FLOPs and memory; None takes 128, or all positions where
             there are fewer.
-        batch_size: examples of a batch, for memory.
+        batch_size: Examples of a batch, for memory.
 
     Raises:
-        UsageError: no such model.
-        UnavailableError: files that are not there, or are damaged.
+        UsageError: No such model.
+        UnavailableError: Files that are not there, or are damaged.
     """
     folder, run, probe, head = _find(name)
     config = read_json(folder / "config.json")
@@ -64,7 +64,8 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         layers = [sum(layer.values()) for layer in parts["layers"]]
         parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
         frozen = sum(layers[: run.get("freeze_layers", 0)])
-        frozen += parts["embeddings"] if run.get("freeze_embeddings") else 0
+        if run.get("freeze_embeddings"):
+            frozen += parts["embeddings"]
         return {
             "schema": SCHEMA,
             "model": name,

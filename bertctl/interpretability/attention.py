@@ -53,7 +53,7 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
         noun: What is counted, for messages.
 
     Raises:
-        UsageError: no number, or none from 1 to `count`.
+        UsageError: No number, or none from 1 to `count`.
     """
     if typed is None:
         return tuple(range(1, count + 1))
@@ -86,12 +86,12 @@ class AttentionReader:
     """Reads the attention of an encoder, in fp32; the model is loaded when it is first needed.
 
     Args:
-        source: the model's files.
-        runtime: where it computes.
-        max_length: longest text in tokens; by the model, at most 512, when None.
+        source: The model's files.
+        runtime: Where it computes.
+        max_length: Longest text in tokens; by the model, at most 512, when None.
 
     Raises:
-        UsageError: an encoder and a decoder.
+        UsageError: An encoder and a decoder.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class AttentionReader:
         """Returns each text, or pair, as tokens, and how many tokens of it were cut off.
 
         Raises:
-            UsageError: a length that leaves no room; a text of which no token is left.
-            UnavailableError: a model that can't be loaded.
+            UsageError: A length that leaves no room; a text of which no token is left.
+            UnavailableError: A model that can't be loaded.
         """
         limits = Truncation(self.max_length)
         tokenizer = self.model.tokenizer
@@ -140,7 +140,7 @@ class AttentionReader:
         """Yields batch by batch which B texts it has, and the (B, H, T, T) attention of each layer.
 
         Raises:
-            UsageError: a family that has no attention of every token to every token.
+            UsageError: A family that has no attention of every token to every token.
         """
         longest = max(map(len, encodings))
         # Weights for each token. The config of some families does not say the number of heads.
@@ -189,10 +189,10 @@ def read_attention(
 
     Args:
         reader: The model.
-        text: the text.
-        pair: the second text.
-        layers: numbers of the layers wanted, as typed; None for all.
-        heads: numbers of the heads wanted, as typed; None for all.
+        text: The text.
+        pair: The second text.
+        layers: Numbers of the layers to return, as typed ("1-3,6"); None for all.
+        heads: Numbers of the heads to return, as typed; None for all.
 
     Returns:
         In words `model`, `scores` (what the weights are the softmax of) and `cut` (tokens that were
@@ -202,7 +202,7 @@ def read_attention(
         and the `scaling` (L,) of their products before the softmax.
 
     Raises:
-        UsageError: a layer or head that the model does not have; a family without attention.
+        UsageError: A layer or head that the model does not have; a family without attention.
     """
     chosen = numbers_in(layers, reader.layers, "layer")
     known = model_sizes(reader.source.config)["heads"]

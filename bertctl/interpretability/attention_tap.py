@@ -29,8 +29,8 @@ class Scores:
     Attributes:
         query: (B, H, T, D).
         key: (B, H, T, D).
-        scaling: what their products are multiplied by.
-        mask: added to that; None where every token sees every other.
+        scaling: What their products are multiplied by.
+        mask: Added to that; None where every token sees every other.
     """
 
     query: "Tensor"
@@ -56,7 +56,7 @@ class Tap:
     Attributes:
         gates: (L, B, H), or 1 in place of B: what each head's output is multiplied by; None leaves
             it alone.
-        scores: of the L layers, in the last pass.
+        scores: Of the L layers, in the last pass.
     """
 
     gates: "Tensor | None" = None

@@ -38,10 +38,10 @@ class Attribution(NamedTuple):
     """What a method says of one line.
 
     Attributes:
-        value: the number that is explained.
+        value: The number that is explained.
         words: (W,) in its units; NaN for a word that can't be left out.
-        apart: sum over all tokens that belong to no word; None where the method has none.
-        facts: what else is to be known, by name.
+        apart: Sum over all tokens that belong to no word; None where the method has none.
+        facts: What else is to be known, by name.
     """
 
     value: float
@@ -77,9 +77,9 @@ def integrated_gradients(
     third less than halving all that are at least half as far off as the worst.
 
     Args:
-        network: what is explained.
+        network: What is explained.
         lines: Lines to explain, n of them.
-        steps: exactly so many, by Gauss-Legendre, as captum's default is; None as many as it takes.
+        steps: Exactly so many, by Gauss-Legendre, as captum's default is; None as many as it takes.
     """
     if steps is not None:
         return _legendre_gradients(network, lines, steps)
@@ -291,10 +291,10 @@ def faithfulness(
     which answers of all tasks have.
 
     Args:
-        network: asked without gradients.
+        network: Asked without gradients.
         lines: Lines to explain, n of them.
         full_values: (n,) their numbers.
-        orders: by name, for each line, the numbers of its removable words, the most important
+        orders: By name, for each line, the numbers of its removable words, the most important
             first.
     """
     # Each different text is computed once: several bins of a short text leave out the same words.

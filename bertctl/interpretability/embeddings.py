@@ -42,10 +42,10 @@ class EmbeddedNetwork:
     """A network whose input embeddings can be set.
 
     Attributes:
-        engine: the model on torch, in fp32.
-        objective: reads its outputs.
-        baseline: id of the token that stands for nothing, in the place of every word's tokens.
-        first_alone: whether the last layer gives the first token's vector alone, where the answer
+        engine: The model on torch, in fp32.
+        objective: Reads its outputs.
+        baseline: Id of the token that stands for nothing, in the place of every word's tokens.
+        first_alone: Whether the last layer gives the first token's vector alone, where the answer
             rests on no other.
     """
 
@@ -73,7 +73,7 @@ class EmbeddedNetwork:
         The mean of the products over s is what integrated gradients are (Sundararajan et al. 2017).
 
         Args:
-            lines: n lines; the same one may be there several times.
+            lines: N lines; the same one may be there several times.
             shares: (n,) s of each line.
             of_input: Multiplies by the embeddings at s, not by x - x'.
 
@@ -99,7 +99,7 @@ class EmbeddedNetwork:
         """Yields for each line its number, and the (T, T) mean attention of each layer's heads.
 
         Raises:
-            UsageError: a network that does not give them.
+            UsageError: A network that does not give them.
         """
         import torch
 
@@ -139,6 +139,8 @@ class EmbeddedNetwork:
         """
         self.first_alone = False
         plain = self.values(lines)
+        # At the end of the path the embeddings are those of the line itself. A network that is made
+        # otherwise fails in one of these ways.
         ends = np.ones(len(lines))
         for self.first_alone in (True, False):
             with contextlib.suppress(
@@ -226,10 +228,15 @@ def _summed_outputs(line: Line, output: "Tensor", shift: int) -> "Tensor":
 
 @contextlib.contextmanager
 def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
-    """Makes the token table give these vectors for these ids.
+    """Makes the token table give these vectors for these ids, within `with`.
+
+    Args:
+        table: Embedding layer of a network.
+        ids: (B, T) ids that the network will look up.
+        vectors: (B, T, E) vectors in place of the table's own.
 
     Raises:
-        ValueError: nobody asked it, or more than one did.
+        ValueError: The network did not look anything up in the table, or did so several times.
     """
     n_calls = 0
 
@@ -256,7 +263,7 @@ def _first_alone(network: Any) -> Iterator[None]:
     Its vectors (B, 1, H) are all that the head reads; that saves a sixth of the time.
 
     Raises:
-        AttributeError: the layers are made otherwise.
+        AttributeError: The layers are made otherwise.
     """
     from torch.nn.functional import scaled_dot_product_attention
 

@@ -33,10 +33,10 @@ class Asked:
     """How answers are explained.
 
     Attributes:
-        methods: of `METHODS`.
-        label: is explained instead of the answered one.
-        steps: of integrated gradients; None halves them where their sum is off.
-        faithful_rows: how many rows' faithfulness is measured, the first ones'.
+        methods: Of `METHODS`.
+        label: Is explained instead of the answered one.
+        steps: Of integrated gradients; None halves them where their sum is off.
+        faithful_rows: How many rows' faithfulness is measured, the first ones'.
     """
 
     methods: Sequence[str] = ("integrated-gradients",)
@@ -48,7 +48,7 @@ class Asked:
         """Refuses methods that there are not, and labels that the run does not know.
 
         Raises:
-            UsageError: with those that there are.
+            UsageError: With those that there are.
         """
         for name in self.methods:
             if name in METHODS:
@@ -76,8 +76,8 @@ class Explainer:
     """Explains the answers of a run, in fp32 whatever precision it answers in.
 
     Attributes:
-        counts: examples, targets, and those whose integrated gradients miss the sum, so far.
-        faithful: of each target that was measured: comprehensiveness and sufficiency of each
+        counts: Examples, targets, and those whose integrated gradients miss the sum, so far.
+        faithful: Of each target that was measured: comprehensiveness and sufficiency of each
             method, and of a random order of the words.
     """
 
@@ -124,8 +124,8 @@ class Explainer:
         each.
 
         Args:
-            chunks: rows, some at a time.
-            total: rows in all of them, where that is known.
+            chunks: Rows, some at a time.
+            total: Rows in all of them, where that is known.
             listener: Receives progress messages.
         """
         predictor = Predictor(self.run, self.engine)
@@ -261,10 +261,10 @@ def _number_or_none(value: float) -> float | None:
 
 
 def answered_rows(run: NetworkRun, lines: Sequence[Line]) -> Rows:
-    """Returns the lines of a prediction file as rows.
+    """Returns the lines of a prediction file as rows, with the columns that all lines have.
 
     Raises:
-        UsageError: lines without texts.
+        UsageError: Lines without texts.
     """
     names = list(run.task.answers.columns)
     for line in lines:

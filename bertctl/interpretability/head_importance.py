@@ -39,7 +39,7 @@ def measure_importance(
 
     Args:
         run: An opened run.
-        ablate: whether each head is left out in turn too: L x H passes over the rows.
+        ablate: Whether each head is left out in turn too: L x H passes over the rows.
         listener: Receives progress messages.
 
     Returns:
@@ -49,8 +49,8 @@ def measure_importance(
         the head: `loss_rise`, `loss_error` (its standard error over the rows), `metric_rise`.
 
     Raises:
-        UsageError: a model without data of its own; a family whose heads can't be weighed.
-        DataError: fewer than two rows with labels, or labels that the model doesn't know.
+        UsageError: A model without data of its own; a family whose heads can't be weighed.
+        DataError: Fewer than two rows with labels, or labels that the model doesn't know.
     """
     run.require_own_data()
     data = run.load_data(listener=listener)

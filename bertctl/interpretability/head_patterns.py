@@ -57,7 +57,7 @@ def measure_patterns(
         `mixed`.
 
     Raises:
-        UsageError: no text; a family without attention.
+        UsageError: No text; a family without attention.
     """
     names = [*PATTERNS, "distance", "entropy"]
     sums = np.zeros((reader.layers, 1, len(names)))

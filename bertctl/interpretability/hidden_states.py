@@ -38,8 +38,8 @@ def open_encoder(
     """Returns a model that computes vectors, and a function from texts to the windows it reads.
 
     Raises:
-        UsageError: no such model, layer or pooling.
-        UnavailableError: files that are not there, or can't be loaded.
+        UsageError: No such model, layer or pooling.
+        UnavailableError: Files that are not there, or can't be loaded.
     """
     source, length = find_encoder(name)
     spec = VectorSpec.of(names, source)
@@ -70,9 +70,9 @@ def walk_input(
     """Returns what a bare encoder makes of a text, or a pair.
 
     Args:
-        name: a model's name, folder or hub id.
+        name: A model's name, folder or hub id.
         text: The text.
-        pair: its second text.
+        pair: Its second text.
         listener: Receives a warning of a text that is cut.
 
     Returns:
@@ -81,8 +81,8 @@ def walk_input(
         give.
 
     Raises:
-        UsageError: an empty text; no such model.
-        UnavailableError: files that are not there, or can't be loaded.
+        UsageError: An empty text; no such model.
+        UnavailableError: Files that are not there, or can't be loaded.
     """
     source, length = find_encoder(name)
     layer_count(source.config)  # refuses what has two stacks of them
@@ -158,31 +158,28 @@ _CHUNK = 1024  # texts whose vectors are in memory at once
 def layer_similarity(
     first: str, second: str, texts: Iterable[Sequence[str]], *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the similarity of each layer of one model with each of another.
+    """Returns the similarity (linear CKA) of each layer of one model with each of another.
 
-    Layers go from 0 (the embeddings) to L.
-
-    A text is the mean vector of its tokens. The vectors lie in a temporary file, so memory does not
-    grow with them.
+    Layers go from 0 (the embeddings) to L. A text is the mean vector of its tokens. The vectors are
+    in temporary files, so memory does not grow with them.
 
     Args:
-        first: a model's name, folder or hub id.
-        second: another's, or the same.
-        texts: some at a time.
+        first: Name, folder or hub id of a model.
+        second: That of another model, or the same.
+        texts: Texts, some at a time.
         listener: Receives progress messages, and a warning of too few texts.
 
     Raises:
-        DataError: fewer than two texts.
-        UsageError: no such model.
+        DataError: Fewer than two texts.
+        UsageError: No such model.
     """
     opened = [open_encoder(name, VectorNames(layers=("all",))) for name in (first, second)]
     with tempfile.TemporaryFile() as first_file, tempfile.TemporaryFile() as second_file:
         number = 0
         for chunk in _chunks(texts):
             for (encoder, windows), file in zip(opened, (first_file, second_file), strict=True):
-                finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(
-                    file
-                )
+                vectors = np.stack(encoder.texts(windows(chunk)), axis=1)
+                finite(vectors, encoder.source.name).tofile(file)
                 file.flush()
             number += len(chunk)
             listener.advance("texts", number, 0)
@@ -192,11 +189,11 @@ def layer_similarity(
                 "layers are compared on at least two texts",
                 remedy="Give a file with a text on each line.",
             )
-        vectors = []
+        mapped = []
         for (encoder, _), file in zip(opened, (first_file, second_file), strict=True):
             shape = (number, len(encoder.sizes), encoder.sizes[0])
-            vectors.append(np.memmap(file, np.float32, mode="r", shape=shape))
-        a, b = vectors
+            mapped.append(np.memmap(file, np.float32, mode="r", shape=shape))
+        a, b = mapped
         if number < min(a.shape[2], b.shape[2]):
             listener.warn(
                 f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a "

@@ -37,7 +37,7 @@ class Line:
         ids: (T,) tokens, special tokens included, no padding.
         type_ids: (T,) segments.
         word: (T,) number of the word that each token belongs to; -1 for none.
-        places: the outputs that are added up, as in `Target`.
+        places: The outputs that are added up, as in `Target`.
         words: W words: what was written, its column, and where it begins and ends there
             (characters; of words, words).
     """
@@ -124,7 +124,7 @@ def read_lines(
     """Returns the line of each target as the network read it.
 
     Raises:
-        UsageError: a text that was not read from its beginning.
+        UsageError: A text that was not read from its beginning.
     """
     from bertctl.runtime.seeding import WindowRandom
 

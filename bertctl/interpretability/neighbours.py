@@ -40,14 +40,14 @@ def near_tokens(
     length 1, and are not among the answers (3CosAdd; Mikolov et al. 2013, section 4).
 
     Args:
-        model: name, folder, run or hub id.
-        expression: a token of the vocabulary, or several with + and - between them.
-        top: how many to return.
-        whole_words: leave out tokens that continue a word, unused and special ones.
+        model: Name, folder, run or hub id.
+        expression: A token of the vocabulary, or several with + and - between them.
+        top: How many to return.
+        whole_words: Leave out tokens that continue a word, unused and special ones.
 
     Raises:
-        UsageError: no such model; a word that is no single token of it.
-        UnavailableError: files that are not there.
+        UsageError: No such model; a word that is no single token of it.
+        UnavailableError: Files that are not there.
     """
     tokenizer = open_tokenizer(model).tokenizer
     if not re.fullmatch(r"\S+(\s+[+-]\s+\S+)*", expression.strip()):
@@ -125,17 +125,17 @@ def near_places(
     The word's vector in each place is compared with its vector in the context, by the cosine.
 
     Args:
-        model: name, folder, run or hub id.
-        word: one or more words, as they stand in texts, in any case.
-        context: a text with the word, in the sense that is meant.
-        texts: some at a time; of each, what is around the word is read.
-        layer: whose vectors are compared, by name or number.
-        top: how many places of each kind to return.
+        model: Name, folder, run or hub id.
+        word: One or more words, as they stand in texts, in any case.
+        context: A text with the word, in the sense that is meant.
+        texts: Some at a time; of each, what is around the word is read.
+        layer: Whose vectors are compared, by name or number.
+        top: How many places of each kind to return.
         listener: Receives progress messages.
 
     Raises:
-        UsageError: no such model or layer, or a context without the word.
-        DataError: texts without the word.
+        UsageError: No such model or layer, or a context without the word.
+        DataError: Texts without the word.
     """
     pattern = re.compile(re.escape(word.strip()), re.IGNORECASE)
     if not word.strip() or next(_places(pattern, [[context]]), None) is None:

@@ -46,13 +46,13 @@ class ReliabilityBin:
     """The answers whose confidence lies in (above, to]; the first bin holds 0 too.
 
     Attributes:
-        above: lower edge.
-        to: upper edge.
-        n: answers in it.
-        confidence: their mean confidence; None where there are none.
-        accuracy: share of them that is right; None where there are none.
-        low: lower end of the 95 % interval (Wilson) of that share.
-        high: upper end.
+        above: Lower edge.
+        to: Upper edge.
+        n: Answers in it.
+        confidence: Their mean confidence; None where there are none.
+        accuracy: Share of them that is right; None where there are none.
+        low: Lower end of the 95 % interval (Wilson) of that share.
+        high: Upper end.
     """
 
     above: float
@@ -77,7 +77,7 @@ def reliability(
         bins: M.
 
     Raises:
-        ValueError: lengths that differ, or something that is no probability.
+        ValueError: Lengths that differ, or something that is no probability.
     """
     confidence_N, correct_N = _checked(confidence, correct)
     index_N = _bin_numbers(confidence_N, bins)
@@ -120,7 +120,7 @@ def expected_calibration_error(
         bins: M, of equal width.
 
     Raises:
-        ValueError: no answers, lengths that differ, or something that is no probability.
+        ValueError: No answers, lengths that differ, or something that is no probability.
     """
     confidence_N, correct_N = _checked(confidence, correct)
     if not confidence_N.size:
@@ -154,7 +154,7 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
     Args:
         probabilities: (N, C).
         gold: (N, C) whether each label is right.
-        multi_label: whether each label has its own sigmoid.
+        multi_label: Whether each label has its own sigmoid.
     """
     differences = np.asarray(probabilities, dtype=np.float64) - np.asarray(gold)
     squares = differences**2
@@ -164,12 +164,10 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
 
 
 def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
-    """Returns the ECE that true probabilities would have on as many examples.
+    """Returns the mean and 95th percentile of the ECE of true probabilities, by simulation.
 
-    It is simulated: the mean and the 95th percentile.
-
-    ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the
-    examples. A measured ECE above the second number is more than chance.
+    ECE is never negative. Even if each probability is true, it is above 0 by chance, and the more
+    so the fewer the examples. A measured ECE above the second number is more than chance.
 
     Args:
         confidence: (N,) probabilities, N at least 1; the same ones give the same numbers.
@@ -196,7 +194,7 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> Floats:
 
     Args:
         probabilities: (N, C) of labels that exclude each other; with `multi_label`, each by itself.
-        multi_label: whether each label has its own sigmoid.
+        multi_label: Whether each label has its own sigmoid.
 
     Returns:
         (N, C) log p, or log p - log(1 - p). A probability that was rounded to 0 or 1 becomes 1e-12
@@ -215,8 +213,8 @@ def scaled_probabilities(
 
     Args:
         logits: (N, C).
-        temperature: above 0.
-        multi_label: sigmoid of each logit in place of the softmax over them.
+        temperature: Above 0.
+        multi_label: Sigmoid of each logit in place of the softmax over them.
     """
     from scipy.special import expit, softmax
 
@@ -236,7 +234,7 @@ def negative_log_likelihood(
         logits: (N, C).
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
         temperature: What the logits are divided by.
-        multi_label: see `scaled_probabilities`.
+        multi_label: See `scaled_probabilities`.
     """
     from scipy.special import log_softmax
 
@@ -260,10 +258,10 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
         logits: (N, C) of labelled examples that the model was not trained on. `log_odds` makes some
             of probabilities.
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
-        multi_label: see `scaled_probabilities`.
+        multi_label: See `scaled_probabilities`.
 
     Raises:
-        DataError: no examples, or examples that set no temperature (all right or all wrong).
+        DataError: No examples, or examples that set no temperature (all right or all wrong).
     """
     from scipy.optimize import minimize_scalar
 
@@ -306,10 +304,10 @@ class Threshold:
     """Where probabilities are cut, and what comes of it on the examples it was chosen on.
 
     Attributes:
-        value: a probability of at least this counts as yes.
-        accepted: how many yes answers there are.
-        precision: share of the yes answers that is right; 1 where there are none.
-        f1: the harmonic mean of precision and recall.
+        value: A probability of at least this counts as yes.
+        accepted: How many yes answers there are.
+        precision: Share of the yes answers that is right; 1 where there are none.
+        f1: The harmonic mean of precision and recall.
     """
 
     value: float
@@ -327,7 +325,7 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
         gold: (N,) whether yes is right.
 
     Raises:
-        DataError: yes is never right, so there is no F1.
+        DataError: Yes is never right, so there is no F1.
     """
     choices = _thresholds(probability, gold)
     return max(choices, key=lambda choice: (round(choice.f1, 12), -abs(choice.value - 0.5)))
@@ -375,7 +373,7 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
         floor: The precision that is asked for, above 0, below 1.
 
     Raises:
-        DataError: yes is never right, or no threshold is sure to reach the floor.
+        DataError: Yes is never right, or no threshold is sure to reach the floor.
     """
     from scipy.stats import binom
 

@@ -149,7 +149,7 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     Args:
         gold: (N, C) whether an example has a label; N at least 1.
         predicted: (N, C) the same for the answers.
-        average: over which labels; the mean is over all C.
+        average: Over which labels; the mean is over all C.
     """
     C = gold.shape[1]
     is_used_C = (gold | predicted).any(axis=0)

@@ -61,8 +61,8 @@ def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
     Student's distribution asks.
 
     Args:
-        linear_N: values whose mean is the metric.
-        clusters_N: number of each example's cluster.
+        linear_N: Values whose mean is the metric.
+        clusters_N: Number of each example's cluster.
     """
     if clusters_N is None:
         return 1.0
@@ -78,9 +78,9 @@ def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | 
     example has several trials, or none: entities of a sentence, say.
 
     Args:
-        hits_N: trials of each example that succeeded.
-        trials_N: trials of each example; at least one is positive.
-        clusters_N: number of each example's cluster; None where examples stand by themselves.
+        hits_N: Trials of each example that succeeded.
+        trials_N: Trials of each example; at least one is positive.
+        clusters_N: Number of each example's cluster; None where examples stand by themselves.
     """
     if clusters_N is None and trials_N.max() <= 1:
         return 1.0
@@ -102,9 +102,9 @@ def _design_effect(alone: float, sums_G: Floats, n: float) -> float:
     """Returns the design effect (Kish 1965) from the spread of examples and of the clusters' sums.
 
     Args:
-        alone: sum of the squared distances of single examples, or trials, from their mean.
-        sums_G: sum of these distances in each cluster.
-        n: examples or trials.
+        alone: Sum of the squared distances of single examples, or trials, from their mean.
+        sums_G: Sum of these distances in each cluster.
+        n: Examples or trials.
     """
     G = sums_G.size
     if G < 2 or alone <= SAME:  # without any spread, each cluster counts as one example
@@ -129,10 +129,10 @@ def cluster_units(
     Whatever draws or exchanges examples then does so with clusters.
 
     Args:
-        clusters_N: number of each example's cluster.
+        clusters_N: Number of each example's cluster.
         models: (N, S) rows of one model, or of each of two.
         unseen: (P, S) kinds of examples that could occur.
-        make: rows (M, S) to the metric as a function of how often each counts.
+        make: Rows (M, S) to the metric as a function of how often each counts.
 
     Returns:
         For each model (G, 1) numbers of units, the same one where two models answer a cluster

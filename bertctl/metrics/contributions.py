@@ -50,15 +50,15 @@ class Metric:
     """The definition of a metric: all that is known of it stands here.
 
     Attributes:
-        name: as in metrics.json, `--min NAME=...` and `evaluation.primary_metric`.
-        contribute: takes the `Answers` of a task and labelled prediction lines, and returns what
+        name: As in metrics.json, `--min NAME=...` and `evaluation.primary_metric`.
+        contribute: Takes the `Answers` of a task and labelled prediction lines, and returns what
             each line adds; None where the lines don't give this metric. None in place of the
             function: a figure of the split as a whole, which `Answers.figures` computes.
-        description: what it is, in a line.
-        higher_is_better: direction.
-        is_fraction: whether it lies between -1 and 1.
-        hub_name: what the Hugging Face hub calls it, where that is another name.
-        is_detail: whether tables and comparisons leave it out unless it is the primary one.
+        description: What it is, in a line.
+        higher_is_better: Direction.
+        is_fraction: Whether it lies between -1 and 1.
+        hub_name: What the Hugging Face hub calls it, where that is another name.
+        is_detail: Whether tables and comparisons leave it out unless it is the primary one.
     """
 
     name: str
@@ -139,26 +139,26 @@ class Contributions:
         family: `share` (one column of 0 and 1, whose mean it is), `mean` (one column of any numbers
             that are not negative), `fraction` (one column of numbers from 0 to 1), `ratio` (sums
             and what they are divided by), or `statistic`.
-        make: rows (M, S) to the metric as a function of (R, M) counts of them.
+        make: Rows (M, S) to the metric as a function of (R, M) counts of them.
         unseen: (P, S) kinds of examples that the interval takes into account, whether or not they
             occur here.
         possible: (P, 2 S) pairs of kinds in which two models could differ, whether or not they do
             here.
-        kinds: how the rows are counted for the interval: `joined` (different rows and unseen kinds,
+        kinds: How the rows are counted for the interval: `joined` (different rows and unseen kinds,
             each once) or `single` (every row by itself).
-        method: of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have
+        method: Of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have
             every kind there can be.
-        is_defined: whether the metric means something here; where it does not, it is 0 and has no
+        is_defined: Whether the metric means something here; where it does not, it is 0 and has no
             interval.
-        higher_is_better: direction.
-        is_dear: whether it takes so long that many examples have to do with fewer resamples, at
+        higher_is_better: Direction.
+        is_dear: Whether it takes so long that many examples have to do with fewer resamples, at
             least 200.
         clusters: (N,) number of the group that an example belongs to; None where each stands by
             itself.
-        proportion: hits and trials behind the metric; None where it is no function of a share.
-        lowest: least value that the metric can have.
-        highest: greatest value that it can have.
-        of_mean: the metric as a growing function of the mean of the first column, which is not
+        proportion: Hits and trials behind the metric; None where it is no function of a share.
+        lowest: Least value that the metric can have.
+        highest: Greatest value that it can have.
+        of_mean: The metric as a growing function of the mean of the first column, which is not
             negative; None where it is no such function.
     """
 
@@ -217,7 +217,7 @@ class Contributions:
         Args:
             resamples: Number of resamples of the bootstrap; 0 for the value alone.
             seed: Seed of the bootstrap.
-            thorough: up to 10,000 resamples instead, where they take no time.
+            thorough: Up to 10,000 resamples instead, where they take no time.
         """
         if thorough:
             # Numbers that one resample costs.
@@ -415,7 +415,7 @@ def loss(sums: Floats, weights: Array) -> Contributions:
         weights: (N,) how many things each sum is over; at least one is positive.
 
     Raises:
-        DivergedError: losses that are not finite.
+        DivergedError: Losses that are not finite.
     """
     refuse_not_finite(sums, "losses")
     if (weights == 1).all():

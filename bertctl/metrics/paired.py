@@ -50,14 +50,14 @@ class Difference:
     """By how much a metric of model a exceeds that of model b.
 
     Attributes:
-        value: a - b.
-        low: lower end of the 95 % interval.
-        high: upper end.
+        value: A - b.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
         p: two-sided, of no difference.
-        n: examples.
-        method: how interval and p were found, in a few words.
-        changed: examples on which the models differ in what the metric sees; None where not paired.
-        clusters: groups of examples that were drawn and exchanged together; None where each stands
+        n: Examples.
+        method: How interval and p were found, in a few words.
+        changed: Examples on which the models differ in what the metric sees; None where not paired.
+        clusters: Groups of examples that were drawn and exchanged together; None where each stands
             by itself.
     """
 
@@ -83,8 +83,8 @@ def mcnemar(only_a: int, only_b: int) -> float:
     """Returns the two-sided p of McNemar's test (1947), by the binomial distribution.
 
     Args:
-        only_a: examples that only a answers rightly.
-        only_b: examples that only b answers rightly.
+        only_a: Examples that only a answers rightly.
+        only_b: Examples that only b answers rightly.
     """
     from scipy.special import bdtr
 
@@ -94,10 +94,8 @@ def mcnemar(only_a: int, only_b: int) -> float:
 def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = None) -> Difference:
     """Returns the difference of two proportions on the same examples.
 
-    It has Tango's interval and McNemar's exact p.
-
-    With clusters the interval is that of as many independent examples as would vary as much, and p
-    comes from exchanging whole clusters.
+    The interval is Tango's, and p McNemar's exact one. With clusters the interval is that of as
+    many independent examples as would vary as much, and p comes from exchanging whole clusters.
 
     Args:
         right_a: (N,) whether a answered an example rightly; N at least 1.
@@ -137,9 +135,9 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
     discordant example it is Wilson's interval of 0 of n, both ways.
 
     Args:
-        only_a: examples that only a answers rightly.
-        only_b: examples that only b answers rightly.
-        n: all examples.
+        only_a: Examples that only a answers rightly.
+        only_b: Examples that only b answers rightly.
+        n: All examples.
     """
     z = statistics.quantile_of_normal()
     value = (only_a - only_b) / n
@@ -175,11 +173,11 @@ def bootstrap_difference(
     Args:
         rows_a: (N, S) what the metric needs to know of each example and a's answer.
         rows_b: (N, S) the same for b.
-        make: rows (M, S) to the metric as a function of how often each of them counts.
+        make: Rows (M, S) to the metric as a function of how often each of them counts.
         possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models
             never differ.
         resamples: How many times to draw, and to exchange.
-        method: see `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every
+        method: See `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every
             kind there can be.
         clusters: (N,) number of each example's cluster.
     """
@@ -330,11 +328,11 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     examples, as they do.
 
     Args:
-        a: with low and high.
-        b: the same.
+        a: With low and high.
+        b: The same.
 
     Raises:
-        ValueError: one of them has no interval.
+        ValueError: One of them has no interval.
     """
     if a.low is None or a.high is None or b.low is None or b.high is None:
         raise ValueError("both metrics need an interval")
@@ -484,9 +482,9 @@ def _exchange_p(
     Args:
         statistic: The metric as a function of (R, K + 2 J) counts: kinds answered alike, then a's
             answers to the others, then b's.
-        same_K: how often each kind answered alike occurs.
-        changed_J: how often each of the others occurs.
-        resamples: exchanges drawn where there are too many to go through.
+        same_K: How often each kind answered alike occurs.
+        changed_J: How often each of the others occurs.
+        resamples: Exchanges drawn where there are too many to go through.
     """
     from scipy.special import gammaln
 

@@ -27,9 +27,9 @@ def find_script(script: str) -> Path:
     imported, so a recipe can be checked with it.
 
     Raises:
-        UsageError: a bare name, which would be a download; or a folder or file that is no metric
+        UsageError: A bare name, which would be a download; or a folder or file that is no metric
             script.
-        UnavailableError: a path with nothing there.
+        UnavailableError: A path with nothing there.
     """
     path = expanded_path(script)
     if path.is_dir():
@@ -67,7 +67,7 @@ def script_metrics(
         paths: .py files, or folders that hold one of the same name.
         predictions: (N,) answers, in the type that the scripts declare.
         references: (N,) gold.
-        reserved: names of built-in metrics.
+        reserved: Names of built-in metrics.
 
     Returns:
         Each number of a script's result as `SCRIPT_KEY`, or `SCRIPT` where the key is the script's
@@ -75,9 +75,9 @@ def script_metrics(
         counts as better, as a script does not say.
 
     Raises:
-        UsageError: a name that is no local script (see `find_script`), one that fails, gives no
+        UsageError: A name that is no local script (see `find_script`), one that fails, gives no
             finite number, or a name that another metric has.
-        UnavailableError: a path with nothing there.
+        UnavailableError: A path with nothing there.
     """
     scripts = [find_script(path) for path in paths]
     metrics: dict[str, MetricValue] = {}

@@ -109,8 +109,8 @@ def answer_exact(
     """Returns 1.0 where the answer is one of the gold ones after normalisation, else 0.0.
 
     Args:
-        prediction: the answer; empty for "no answer".
-        gold: texts of the gold answers; empty for an unanswerable question.
+        prediction: The answer; empty for "no answer".
+        gold: Texts of the gold answers; empty for an unanswerable question.
         version: Version of the SQuAD scorer, 1 or 2.
         by_characters: Whether F1 counts characters, and punctuation of any script is left out
             (`counts_characters`).
@@ -127,8 +127,8 @@ def answer_f1(
     """Returns the F1 of the answer's words, against the gold answer that fits best.
 
     Args:
-        prediction: the answer; empty for "no answer".
-        gold: texts of the gold answers; empty for an unanswerable question, where only an empty
+        prediction: The answer; empty for "no answer".
+        gold: Texts of the gold answers; empty for an unanswerable question, where only an empty
             answer scores.
         version: Version of the SQuAD scorer, 1 or 2.
         by_characters: Whether characters of scripts without spaces are words (`counts_characters`).

@@ -139,8 +139,8 @@ class Scale:
     single end the logarithm of the distance, and without ends the value itself.
 
     Attributes:
-        lowest: least value; -inf where there is none.
-        highest: greatest value; inf where there is none.
+        lowest: Least value; -inf where there is none.
+        highest: Greatest value; inf where there is none.
     """
 
     lowest: float = -math.inf
@@ -238,8 +238,8 @@ def share_interval(successes: float, n: float) -> tuple[float, float]:
     2.5 %. Elsewhere Wilson's does so in at most 3.0 %.
 
     Args:
-        successes: also a fraction, of examples that are divided by their design effect.
-        n: the same.
+        successes: Also a fraction, of examples that are divided by their design effect.
+        n: The same.
     """
     low, high = wilson_interval(successes, n)
     if n >= _MANY_TRIALS and low >= _SAFE_LOW_END:
@@ -296,12 +296,12 @@ def bootstrap_interval(
             different.
         resamples: How many times to draw.
         seed: Seed of the random generator PCG64; the same seed gives the same interval.
-        confidence: share of intervals that are to cover the truth.
+        confidence: Share of intervals that are to cover the truth.
         method: `bca` corrects the percentiles for bias and skewness (Efron 1987), `percentile`
             takes them as they are.
-        stretched: whether few examples widen the interval; False for the plain bootstrap, as scipy
+        stretched: Whether few examples widen the interval; False for the plain bootstrap, as scipy
             has it.
-        scale: values that the statistic can have; the interval is stretched on its coordinate,
+        scale: Values that the statistic can have; the interval is stretched on its coordinate,
             which has no end.
 
     Returns:
@@ -354,9 +354,9 @@ def jackknife_interval(
 
     Args:
         statistic: The metric as a function of the counts of each kind of unit (NaN: undefined).
-        counts_M: how often each kind occurs, 0 for kinds that could.
-        confidence: share of intervals that are to cover the truth.
-        scale: values that the statistic can have.
+        counts_M: How often each kind occurs, 0 for kinds that could.
+        confidence: Share of intervals that are to cover the truth.
+        scale: Values that the statistic can have.
     """
     n = int(counts_M.sum())
     value = float(np.nan_to_num(statistic(counts_M[None, :].astype(np.float64))[0]))
@@ -402,11 +402,11 @@ def statistic_interval(
 
     Args:
         statistic: The metric as a function of the counts of each kind of unit (NaN: undefined).
-        counts_M: how often each kind occurs, 0 for kinds that could.
+        counts_M: How often each kind occurs, 0 for kinds that could.
         resamples: Number of resamples of the bootstrap.
         seed: Seed of the bootstrap.
         method: Method of the bootstrap.
-        scale: values that the statistic can have.
+        scale: Values that the statistic can have.
     """
     if int(counts_M.sum()) < FEW_UNITS:
         return jackknife_interval(statistic, counts_M, scale=scale)
@@ -427,9 +427,10 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
 
     Args:
         statistic: The metric as a function of (R, M) counts of all kinds there can be.
-        counts_M: how often each occurs; of clustered examples divided by their design effect.
+        counts_M: How often each occurs; of clustered examples divided by their design effect.
         seed: Seed of the random generator PCG64.
     """
+    # Jeffreys' prior counts half an example of each kind.
     drawn = statistic(_posterior(tuple((counts_M + 0.5).tolist()), seed))
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
@@ -461,7 +462,7 @@ def mean_interval(
         resamples: How many times to draw; not used from 20,000 values on, where the normal interval
             is the same.
         seed: Seed of the random generator PCG64.
-        never_negative: whether the mean is one of errors or losses.
+        never_negative: Whether the mean is one of errors or losses.
     """
     n = values.size
     mean = float(values.mean())
@@ -654,7 +655,7 @@ class _Moments:
 
     Attributes:
         acceleration: Acceleration of BCa: a sixth of the skewness (Efron 1987).
-        degrees_of_freedom: of the variance that these examples give, by its own variance
+        degrees_of_freedom: Of the variance that these examples give, by its own variance
             (Satterthwaite 1946).
     """
 

@@ -73,7 +73,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     `B-PER I-PER O B-LOC` gives ("PER", 0, 2) and ("LOC", 3, 4): type, first word, end.
 
     Args:
-        tags: one per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
+        tags: One per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
     """
     spans: list[Entity] = []
     before = "O"
@@ -115,11 +115,11 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
 
     Args:
         gold: N sentences of tags, at least one.
-        predicted: the same for the answers.
-        mark_entities: whether the tags mark entities; parts of speech don't.
+        predicted: The same for the answers.
+        mark_entities: Whether the tags mark entities; parts of speech don't.
 
     Raises:
-        ValueError: the two have different lengths, or a sentence has.
+        ValueError: The two have different lengths, or a sentence has.
     """
     words = [(len(tags), _right_words(gold_tags, tags, mark_entities=mark_entities))
              for gold_tags, tags in _sentences(gold, predicted)]  # fmt: skip
@@ -137,7 +137,7 @@ def entity_score(name: str, counts: Counts | Array) -> Contributions:
     Intervals come from sentences drawn again, since the words of one depend on each other.
 
     Args:
-        name: one of `ENTITY_METRICS`.
+        name: One of `ENTITY_METRICS`.
         counts: Counts of each sentence, at least one: entities there, answered, right (see
             `entity_counts`).
     """
@@ -306,7 +306,7 @@ def entity_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
     """Returns for each sentence how many entities are there, were answered, and are right.
 
     Raises:
-        ValueError: the two have different lengths, or a sentence has.
+        ValueError: The two have different lengths, or a sentence has.
     """
     sets = _entity_sets(gold, predicted)
     return [

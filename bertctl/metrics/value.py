@@ -12,14 +12,14 @@ class MetricValue:
     """One metric of one split.
 
     Attributes:
-        value: a fraction for scores (0 to 1, or -1 to 1), the plain number for losses.
-        low: lower end of the 95 % interval; None where none can be given.
-        high: upper end.
-        n: examples it was computed from.
-        higher_is_better: direction.
-        clusters: groups of examples that belong together, such as documents; None where each stands
+        value: A fraction for scores (0 to 1, or -1 to 1), the plain number for losses.
+        low: Lower end of the 95 % interval; None where none can be given.
+        high: Upper end.
+        n: Examples it was computed from.
+        higher_is_better: Direction.
+        clusters: Groups of examples that belong together, such as documents; None where each stands
             by itself.
-        is_defined: whether there is such a number, as there is no correlation with a constant.
+        is_defined: Whether there is such a number, as there is no correlation with a constant.
             `value` is 0 where there is none, so that it can be compared; metrics.json has null.
     """
 

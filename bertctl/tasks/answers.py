@@ -42,12 +42,12 @@ class Outcome:
 
     Attributes:
         title: Title of the section.
-        header: names of the table's columns; empty where there is no table.
-        rows: of the table. A whole number is a count, a float a score, a pair an interval, None a
+        header: Names of the table's columns; empty where there is no table.
+        rows: Of the table. A whole number is a count, a float a score, a pair an interval, None a
             value that is not defined, and a text is one of the data.
-        labels: labels that exclude each other, for a table of confusions; empty for none.
-        points: pairs of gold and predicted scores.
-        same_unit: whether a predicted score is right where it equals the gold one.
+        labels: Labels that exclude each other, for a table of confusions; empty for none.
+        points: Pairs of gold and predicted scores.
+        same_unit: Whether a predicted score is right where it equals the gold one.
     """
 
     title: str
@@ -139,9 +139,9 @@ class ErrorOrder:
 
     Attributes:
         title: Title of the list.
-        words: which of them comes first.
-        column: what the number is called.
-        layout: how the number is written.
+        words: Which of them comes first.
+        column: What the number is called.
+        layout: How the number is written.
     """
 
     title: str = "Most confident errors"
@@ -158,14 +158,14 @@ class Answers:
 
     Class attributes:
         task: Name of the task.
-        texts: columns that a model reads, those of them that the rows have.
-        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
+        texts: Columns that a model reads, those of them that the rows have.
+        metrics: Definitions, in the order of metrics.json; `loss` comes last and is every task's.
         By the first one
             reports compare groups of lines.
-        checks: families of checks that `data check` runs for this task only.
-        multi_label: whether a line may have several labels, or none.
-        in_windows: whether a long row is read in windows, so that nothing of it is cut off.
-        pipeline: the task's name on the Hugging Face hub, where that is another one.
+        checks: Families of checks that `data check` runs for this task only.
+        multi_label: Whether a line may have several labels, or none.
+        in_windows: Whether a long row is read in windows, so that nothing of it is cut off.
+        pipeline: The task's name on the Hugging Face hub, where that is another one.
         tags: Tags of the model card, besides the task's name.
         usage: Python code that asks a trained model in plain transformers; `{example}` is filled
         in, and
@@ -235,7 +235,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             None where these lines don't give a metric of this name.
 
         Raises:
-            DataError: lines that lack a field.
+            DataError: Lines that lack a field.
         """
         defined = (*self.defined_metrics(), LOSS)
         metric = next((metric for metric in defined if metric.name == name), None)
@@ -270,7 +270,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             lines: Labelled prediction lines, at least one.
             resamples: Number of resamples of the bootstrap; 0 for the values alone.
             seed: Seed of the bootstrap.
-            thorough: see `Contributions.metric`.
+            thorough: See `Contributions.metric`.
         """
         scored = {
             name: by_line.metric(resamples=resamples, seed=seed, thorough=thorough)
@@ -313,8 +313,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns the metrics of the answer that ignores the input.
 
         Args:
-            constant: as `baseline_answer` chose it.
-            lines: labelled, at least one; they need no prediction.
+            constant: As `baseline_answer` chose it.
+            lines: Labelled, at least one; they need no prediction.
         """
         answered = [self.answered(line, constant) for line in lines]
         return {name: by_line.value for name, by_line in self.each_contributions(answered)}
@@ -419,12 +419,12 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns precision, recall or F1 of a label against all else; None for other metrics.
 
         Args:
-            lines: labelled; at least one has the label.
+            lines: Labelled; at least one has the label.
             name: Name of the metric.
-            label: name.
+            label: Name.
 
         Raises:
-            UsageError: the metric is not defined, as the label was never answered.
+            UsageError: The metric is not defined, as the label was never answered.
         """
         return None
 
@@ -471,8 +471,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns Python code that asks a trained model in plain transformers.
 
         Args:
-            line: one of the model's, which shows whether its inputs are pairs.
-            auto_class: the class of transformers that has the head.
+            line: One of the model's, which shows whether its inputs are pairs.
+            auto_class: The class of transformers that has the head.
         """
         pair = '{"text": "One sentence.", "text_pair": "Another one."}'
         if line.get("pair") is not None:
@@ -486,7 +486,7 @@ def field(line: Line, key: str) -> Any:
     """Returns a field of a prediction line.
 
     Raises:
-        DataError: the line lacks it.
+        DataError: The line lacks it.
     """
     if key not in line:
         message = f"a prediction line (id {line.get('id')!r}) has no '{key}'"

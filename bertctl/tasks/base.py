@@ -39,11 +39,11 @@ class AnswerFormat:
     Examples are CoNLL columns and the official SQuAD files.
 
     Attributes:
-        write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
-        extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
-        reads: further columns of the rows that it writes, where they have them.
-        to_file: whether it can't be written to a terminal or a pipe.
-        by_id: whether answers are written by their ids, so that no two rows may have the same.
+        write: Writes the answers (the dictionaries that `predict` makes, `id` first) as text.
+        extra: Files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
+        reads: Further columns of the rows that it writes, where they have them.
+        to_file: Whether it can't be written to a terminal or a pipe.
+        by_id: Whether answers are written by their ids, so that no two rows may have the same.
     """
 
     write: Callable[[Iterable[dict[str, Any]], TextIO], None]
@@ -62,8 +62,8 @@ class TruncationMessage:
     `{max_length}` is filled in.
 
     Attributes:
-        what: follows "12 of 100 examples (12.0 %)".
-        remedy: which setting keeps it.
+        what: Follows "12 of 100 examples (12.0 %)".
+        remedy: Which setting keeps it.
     """
 
     what: str = "are longer than {max_length} tokens"
@@ -189,13 +189,13 @@ class Task(ABC):
     """One task, fitted to one data set: it knows its label names.
 
     Class attributes:
-        name: as in `recipe.task`.
-        auto_class: the Auto class of transformers that has the head.
-        columns: canonical columns it needs; `label` only for training and scoring.
-        answer_type: what its answers mean; of one fitted task, `answers`.
-        reader: of its files, where `data.readers.READERS` names no other.
-        formats: layouts of answers that are this task's own.
-        truncation: how it is said that something of an example was cut off.
+        name: As in `recipe.task`.
+        auto_class: The Auto class of transformers that has the head.
+        columns: Canonical columns it needs; `label` only for training and scoring.
+        answer_type: What its answers mean; of one fitted task, `answers`.
+        reader: Of its files, where `data.readers.READERS` names no other.
+        formats: Layouts of answers that are this task's own.
+        truncation: Message about examples of which something was cut off.
         baselines: Simple models that a run of this task is scored beside, by their names in
         metrics.json. compares_vectors: Whether similarities are ranked; a trained model is then
         scored in fp32 on a CPU.
@@ -249,10 +249,10 @@ class Task(ABC):
         Args:
             recipe: The recipe, which may name labels.
             train: The training rows.
-            labels: names in the data set's official order, or None.
+            labels: Names in the data set's official order, or None.
 
         Raises:
-            DataError: labels that don't fit the task, each with file and line.
+            DataError: Labels that don't fit the task, each with file and line.
         """
 
     @classmethod
@@ -272,7 +272,7 @@ class Task(ABC):
         """Refuses labels that this task doesn't know.
 
         Raises:
-            DataError: with the file, the line, what was found and what fits.
+            DataError: With the file, the line, what was found and what fits.
         """
 
     @abstractmethod
@@ -297,11 +297,11 @@ class Task(ABC):
 
         Args:
             padding: How batches are filled up.
-            training: asks for class weights and label smoothing.
-            train: the training rows, encoded, which balanced weights are counted on.
+            training: Asks for class weights and label smoothing.
+            train: The training rows, encoded, which balanced weights are counted on.
 
         Raises:
-            UsageError: weights that are not one per label.
+            UsageError: Weights that are not one per label.
         """
 
     def array_outputs(self, outputs: Any) -> Array:
@@ -328,7 +328,7 @@ class Task(ABC):
         return {"logits": as_array(outputs)}
 
     def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
-        """Returns a few answers to show while training goes on.
+        """Returns a few answers to show during training.
 
         It is empty here: predictions are written at the end.
         """
@@ -460,9 +460,9 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
         """Returns some windows as padded tensors.
 
         Args:
-            features: a split.
+            features: A split.
             indices: (B,) which of its windows.
-            rng: what is drawn for a window in this step is the same, whatever batch it is in.
+            rng: What is drawn for a window in this step is the same, whatever batch it is in.
         """
 
     def forward(self, network: Network, batch: BatchT) -> OutputsT:
@@ -471,8 +471,8 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
         With `spans_batch` it is a tensor with an entry per window.
 
         Args:
-            network: called with the batch's inputs by name.
-            batch: on the network's device.
+            network: Called with the batch's inputs by name.
+            batch: On the network's device.
         """
         outputs: OutputsT = network(**batch.inputs)
         return outputs

@@ -27,8 +27,8 @@ class ArrayBatch:
     """Arrays of B windows: a batch before torch has seen it; a task may add fields of its own.
 
     Attributes:
-        inputs: name -> (B, T) int64 array: input_ids, attention_mask, token_type_ids.
-        labels: array whose first dimension is B, or None.
+        inputs: Name -> (B, T) int64 array: input_ids, attention_mask, token_type_ids.
+        labels: Array whose first dimension is B, or None.
     """
 
     inputs: dict[str, Array]
@@ -44,9 +44,9 @@ class Batch:
     """Tensors of B windows; a task may add fields of its own.
 
     Attributes:
-        inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask,
+        inputs: Name -> (B, T) tensor for the model's forward: input_ids, attention_mask,
             token_type_ids.
-        labels: tensor whose first dimension is B, or None.
+        labels: Tensor whose first dimension is B, or None.
     """
 
     inputs: "dict[str, Tensor]"
@@ -57,7 +57,7 @@ class Batch:
         """Returns the labels, where the caller knows that there are some.
 
         Raises:
-            ValueError: there are none.
+            ValueError: There are none.
         """
         return present(self.labels)
 
@@ -83,7 +83,7 @@ def present(labels: _T | None) -> _T:
     """Returns the labels.
 
     Raises:
-        ValueError: there are none.
+        ValueError: There are none.
     """
     if labels is None:
         raise ValueError("these examples have no labels")
@@ -135,10 +135,10 @@ def padded_arrays(ids: Array, type_ids: Array, lengths: Ints, padding: Padding) 
     """Returns input_ids, attention_mask and token_type_ids, (B, T) int64 each.
 
     Args:
-        ids: tokens of all windows, one window after the other.
-        type_ids: segments of the same tokens.
+        ids: Tokens of all windows, one window after the other.
+        type_ids: Segments of the same tokens.
         lengths: (B,) tokens of each window.
-        padding: what fills up the shorter ones, and on which side.
+        padding: What fills up the shorter ones, and on which side.
     """
     mask = padding.mask(lengths)
     padded_ids = np.full(mask.shape, padding.id, dtype=np.int64)

@@ -85,9 +85,9 @@ class ClassObjective(HeadObjective[Batch]):
     answers to examples of all others.
 
     Attributes:
-        class_weights: weight of each of the C classes; None where all count the same.
-        label_smoothing: share of each label that is spread evenly over all classes.
-        temperature: what logits are divided by, of a model that was calibrated.
+        class_weights: Weight of each of the C classes; None where all count the same.
+        label_smoothing: Share of each label that is spread evenly over all classes.
+        temperature: What logits are divided by, of a model that was calibrated.
     """
 
     class_weights: tuple[float, ...] | None = None
@@ -106,7 +106,7 @@ class CrossEntropy(ClassObjective):
     """Cross-entropy of one class per example (B, C), or per word (B, T, C).
 
     Attributes:
-        per_window: things that a window has on average over the training rows. Each then weighs the
+        per_window: Things that a window has on average over the training rows. Each then weighs the
             same in training: divided by those of its own batch, whose windows are of like lengths,
                 a word of a short sentence would weigh
             several times as much as one of a long sentence. None divides by those that are there.

@@ -48,7 +48,7 @@ def task_type(name: str) -> type[Task]:
     """Returns the task of a recipe, that of `bertctl pretrain` too.
 
     Raises:
-        UsageError: there is no such task.
+        UsageError: There is no such task.
     """
     if name == PRETRAINING:
         return Pretraining
@@ -63,7 +63,7 @@ def answer_type(task: str) -> type[Answers]:
     """Returns what the answers of a task mean, by the task's name in a recipe.
 
     Raises:
-        UsageError: there is no such task.
+        UsageError: There is no such task.
     """
     return task_type(task).answer_type
 

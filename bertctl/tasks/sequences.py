@@ -34,7 +34,7 @@ class RowFeatures(OneAnswer):
     """A split in which each row is a window of `Features`, and by default has one answer.
 
     Attributes:
-        encoded: the texts of the rows.
+        encoded: The texts of the rows.
     """
 
     encoded: EncodedTexts
@@ -85,7 +85,7 @@ class SequenceFeatures(RowFeatures):
     """A split of texts or pairs as numbers.
 
     Attributes:
-        encoded: ids, segments, lengths.
+        encoded: Ids, segments, lengths.
         labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float64 scores, or
             None.
     """
@@ -137,7 +137,7 @@ class DocumentFeatures(SequenceFeatures):
     A row stays one window of `Features`: it has one loss.
 
     Attributes:
-        encoded: the first window of each row, which is all that is read without windows; its
+        encoded: The first window of each row, which is all that is read without windows; its
             lengths form the batches.
         all_windows: (U,) windows: these first ones, then the others, row after row, each as long as
             the first one of its row.
@@ -252,7 +252,7 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
         train: Training rows; None for a trained model, whose rows are not checked.
 
     Raises:
-        UsageError: windows over pairs of texts.
+        UsageError: Windows over pairs of texts.
     """
     if train is not None and train.has("pair") and recipe.model.long_text == "window":
         message = "model.long_text: window slides over one text, and these are pairs of texts"
@@ -272,9 +272,9 @@ def padded_text_arrays(encoded: EncodedTexts, indices: Ints, padding: Padding) -
     """Returns the model's inputs for some texts, (B, T) each.
 
     Args:
-        encoded: the texts of a split.
+        encoded: The texts of a split.
         indices: (B,) which of them.
-        padding: what fills up the shorter ones.
+        padding: What fills up the shorter ones.
     """
     flat = positions_of(indices, encoded.starts)
     return padded_arrays(

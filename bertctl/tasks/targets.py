@@ -21,8 +21,8 @@ class Answered:
 
     Attributes:
         rows: N rows.
-        features: the same as numbers.
-        outputs: what the forward pass kept of them.
+        features: The same as numbers.
+        outputs: What the forward pass kept of them.
         answers: N answers, as `Task.decode` gives them.
     """
 
@@ -38,8 +38,8 @@ class Part:
 
     Attributes:
         column: Column of the rows.
-        text: as the person wrote it; or its words, where the rows have words.
-        start: where the line begins with it: its token, or its word.
+        text: As the person wrote it; or its words, where the rows have words.
+        start: Where the line begins with it: its token, or its word.
         places: (W, 2) for words: position of each one's first token in the line, and the position
             after its last.
     """
@@ -57,11 +57,11 @@ class Target:
     Attributes:
         row: Number of the row among those that were answered.
         window: Number of the window of the features in which the line is.
-        places: the outputs that are added up: their indices within the line's outputs, the position
+        places: The outputs that are added up: their indices within the line's outputs, the position
             of a token first where each token has outputs.
-        named: what it stands for, for a person, such as the label.
-        parts: the texts of the line, in their order.
-        line: which of the window's lines, where it has several (choices).
+        named: What it stands for, for a person, such as the label.
+        parts: The texts of the line, in their order.
+        line: Which of the window's lines, where it has several (choices).
     """
 
     row: int

@@ -23,7 +23,7 @@ class ChoiceArrays(ArrayBatch):
     """Arrays of `ChoiceBatch`.
 
     Attributes:
-        counts: choices of each of the B rows.
+        counts: Choices of each of the B rows.
     """
 
     counts: tuple[int, ...]
@@ -44,7 +44,7 @@ class ChoiceBatch(Batch):
     Attributes:
         inputs: input_ids, attention_mask, token_type_ids: (K, 1, T) int64 each.
         labels: (B,) number of the right choice within its row, or None.
-        counts: choices of each of the B rows.
+        counts: Choices of each of the B rows.
     """
 
     counts: tuple[int, ...]

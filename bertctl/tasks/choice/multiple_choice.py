@@ -60,7 +60,7 @@ class MultipleChoice(Task):
         """Refuses labels that point outside their row's choices.
 
         Raises:
-            DataError: with file, line, what was found and what fits.
+            DataError: With file, line, what was found and what fits.
         """
         if not rows.has("label"):
             return
@@ -78,7 +78,7 @@ class MultipleChoice(Task):
                 )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
-        """Returns each choice as a pair with its context; labels to (N,) int64."""
+        """Returns each choice as a pair with its context, and the (N,) numbers of right choices."""
         if rows.has("label"):
             labels = np.array(rows.columns["label"], dtype=np.int64)
         else:

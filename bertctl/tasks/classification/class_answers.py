@@ -199,9 +199,11 @@ answer({example})"""
         f1_today = self.older_name_of_f1
 
         def renamed(name: str) -> str:
+            """Returns the name of a metric today."""
             return f1_today if name == "f1" else name
 
         def with_new_names(by_split: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            """Returns the metrics of each split under their names of today."""
             renamed_by_split = {}
             for split, by_name in by_split.items():
                 renamed_by_split[split] = {renamed(name): value for name, value in by_name.items()}

@@ -14,11 +14,11 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     """Refuses a list of class weights that is not one per label.
 
     Args:
-        training: has the list, if any.
+        training: Has the list, if any.
         labels: Names in the model's order.
 
     Raises:
-        UsageError: with both counts and the order.
+        UsageError: With both counts and the order.
     """
     weights = training.class_weights
     if isinstance(weights, list) and len(weights) != len(labels):
@@ -43,7 +43,7 @@ def class_weights(
         labels: C names, in the model's order.
 
     Raises:
-        UsageError: a list that is not one for each label.
+        UsageError: A list that is not one for each label.
     """
     check_weights(training, labels)
     weights = training.class_weights

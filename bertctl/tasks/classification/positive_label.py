@@ -33,7 +33,7 @@ def positive_label(labels: Sequence[str], multi_label: bool, requested: str | No
         requested: `evaluation.positive_label` of the recipe.
 
     Raises:
-        UsageError: a label that is none of the two, or one of more than two.
+        UsageError: A label that is none of the two, or one of more than two.
     """
     field = "evaluation.positive_label"
     if multi_label or len(labels) != 2:

@@ -53,15 +53,15 @@ class TextClassification(Task):
     """One of C labels for each text or pair; or, multi-label, any number of them.
 
     Attributes:
-        labels: names, in the order of the head's outputs.
-        multi_label: whether an example can have several labels or none.
-        separator: what separates several labels in one field.
-        threshold: probability from which a label counts (multi-label).
-        temperature: what logits are divided by before they become probabilities.
-        positive: the one of two labels that `f1` is about; None where there are not two.
-        positive_threshold: with two labels, the probability from which the positive one is the
+        labels: Names, in the order of the head's outputs.
+        multi_label: Whether an example can have several labels or none.
+        separator: What separates several labels in one field.
+        threshold: Probability from which a label counts (multi-label).
+        temperature: What logits are divided by before they become probabilities.
+        positive: The one of two labels that `f1` is about; None where there are not two.
+        positive_threshold: With two labels, the probability from which the positive one is the
             answer; the likelier one is where this is None.
-        long: what is read of a text that is too long.
+        long: What is read of a text that is too long.
     """
 
     labels: tuple[str, ...]
@@ -115,7 +115,7 @@ class TextClassification(Task):
         They are those of the recipe, else the data set's official order, else sorted.
 
         Raises:
-            DataError: missing or float labels, one label only, too many labels for so few rows.
+            DataError: Missing or float labels, one label only, too many labels for so few rows.
         """
         settings = recipe.text_classification
         found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
@@ -190,7 +190,7 @@ class TextClassification(Task):
         """Refuses labels that training has never seen.
 
         Raises:
-            DataError: with file, line, and both lists.
+            DataError: With file, line, and both lists.
         """
         known = set(self.labels)
         for i in _first_rows(rows):  # the same label in later rows is the same fault
@@ -263,9 +263,9 @@ class TextClassification(Task):
     def decode(
         self, outputs: Outputs, features: SequenceFeatures, rows: Rows
     ) -> list[dict[str, Any]]:
-        """Returns the label and the probability of every label by name.
+        """Returns for each row its label, or list of labels, and the probability of every label.
 
-        A task of several labels has a list of labels.
+        Of two labels with a threshold, the positive one is answered from this probability on.
         """
         answers: list[dict[str, Any]] = []
         for row in self._probabilities(outputs["logits"]):
@@ -276,9 +276,8 @@ class TextClassification(Task):
                 chosen = self.labels[int(row.argmax())]
             else:
                 positive = self.labels.index(self.positive or self.labels[1])
-                chosen = self.labels[
-                    positive if row[positive] >= self.positive_threshold else 1 - positive
-                ]
+                is_positive = row[positive] >= self.positive_threshold
+                chosen = self.labels[positive if is_positive else 1 - positive]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
@@ -458,7 +457,7 @@ class TextClassification(Task):
         """Returns the label names of a row; exactly one unless multi-label.
 
         Raises:
-            DataError: missing, a float, or a list where one label is expected.
+            DataError: Missing, a float, or a list where one label is expected.
         """
         if self.multi_label:
             return self._label_set(rows, index)
@@ -552,7 +551,7 @@ def _refuse_number(label: object, where: str) -> None:
     That is 3.5, '0.25' or 'nan', but not 3, '3', '3.0' or the float 3.0 of a Parquet file.
 
     Raises:
-        DataError: with file and line.
+        DataError: With file and line.
     """
     if str(label).strip().lower() == "nan":
         raise DataError(

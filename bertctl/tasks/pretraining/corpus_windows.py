@@ -49,15 +49,15 @@ class CorpusWindows(OneAnswer):
     """The windows of a packed corpus; `Features` of the task `pretraining`.
 
     Attributes:
-        text: the corpus.
+        text: The corpus.
         starts: (U,) first token of each window.
         sizes: (U,) its tokens, without special ones.
         rows: (U,) its document.
-        layout: where special tokens stand.
-        masking: which tokens are masked.
-        pairs: what the second part of a window is, half of the time: another document's text, or
+        layout: Where special tokens stand.
+        masking: Which tokens are masked.
+        pairs: What the second part of a window is, half of the time: another document's text, or
             the first part; None has windows of one part.
-        held_out: whether masks are drawn by a window's text alone, so that every evaluation has the
+        held_out: Whether masks are drawn by a window's text alone, so that every evaluation has the
             same.
         unknown_id: Id of the token for what the tokenizer does not know.
     """
@@ -273,10 +273,10 @@ def cut_windows(
     RoBERTa, Liu et al. 2019, section 4.2); short ones share batches with their like.
 
     Args:
-        text: the corpus.
-        room: tokens of a window, without special ones.
-        least: tokens that a window must have.
-        short: share of windows with room for a random number of tokens only.
+        text: The corpus.
+        room: Tokens of a window, without special ones.
+        least: Tokens that a window must have.
+        short: Share of windows with room for a random number of tokens only.
         seed: Seed of these random numbers.
     """
     rng = np.random.default_rng(seed)
@@ -346,7 +346,7 @@ def weights_of(
             are read more often than their size says.
 
     Raises:
-        KeyError: a corpus without a weight or with two, or a weight without a corpus.
+        KeyError: A corpus without a weight or with two, or a weight without a corpus.
     """
     if temperature is not None:
         raw = [size ** (1 / temperature) for size in sizes.values()]

@@ -47,10 +47,10 @@ class Pretraining(Task):
     """Masked words, and the order of sentences.
 
     Attributes:
-        masks: how tokens are masked.
-        pairs: see `CorpusWindows`.
+        masks: How tokens are masked.
+        pairs: See `CorpusWindows`.
         auto_class: Class of the head, which depends on `pairs`.
-        unigram: loss of who knows how often each token occurs, in nats; None where no training text
+        unigram: Loss of who knows how often each token occurs, in nats; None where no training text
             was read.
     """
 
@@ -80,7 +80,7 @@ class Pretraining(Task):
         """Refuses rows: a corpus is not read as rows to train on.
 
         Raises:
-            UsageError: always, with the verb that pretrains.
+            UsageError: Always, with the verb that pretrains.
         """
         raise UsageError(
             f"'{recipe.name}' pretrains on a corpus", remedy=f"bertctl pretrain {recipe.name}"
@@ -110,14 +110,14 @@ class Pretraining(Task):
         """Returns the windows of a packed corpus.
 
         Args:
-            text: the corpus.
+            text: The corpus.
             tokenizer: The tokenizer that packed it.
-            max_length: longest window, special tokens included.
-            held_out: see `CorpusWindows`.
+            max_length: Longest window, special tokens included.
+            held_out: See `CorpusWindows`.
             cutting: `short` and `seed` of `cut_windows`.
 
         Raises:
-            UsageError: a tokenizer without a mask.
+            UsageError: A tokenizer without a mask.
         """
         layout = Layout.of(tokenizer, pair=self.pairs is not None)
         room = max_length - layout.special
@@ -157,7 +157,7 @@ class Pretraining(Task):
         """Returns documents as windows whose masks are the same in every evaluation.
 
         Raises:
-            DataError: so little text that none of it is masked.
+            DataError: So little text that none of it is masked.
         """
         text = pack_in_memory(
             (document.split("\n") for document in rows.columns["text"]), tokenizer
@@ -284,7 +284,7 @@ def _mask_id(tokenizer: Tokenizer) -> int:
     """Returns the id of the token that masks others.
 
     Raises:
-        UsageError: there is none.
+        UsageError: There is none.
     """
     for name in ("[MASK]", "<mask>"):
         mask_id = tokenizer.token_to_id(name)

@@ -31,12 +31,12 @@ class Candidate:
     """One possible answer.
 
     Attributes:
-        text: as it occurs in the context; empty for "no answer".
-        start: its first character in the context; None for "no answer".
-        window: in which it was found.
-        tokens: positions of its first and last token there.
-        start_logit: score of its first token.
-        end_logit: score of its last token.
+        text: As it occurs in the context; empty for "no answer".
+        start: Its first character in the context; None for "no answer".
+        window: In which it was found.
+        tokens: Positions of its first and last token there.
+        start_logit: Score of its first token.
+        end_logit: Score of its last token.
     """
 
     text: str
@@ -68,9 +68,9 @@ def best_spans(
     Every start meets the A ends from it on: a band of T x A sums, of which the K highest are taken.
 
     Args:
-        logits_BT2: start and end score of each token.
-        starts_BT: booleans, where an answer may begin.
-        ends_BT: booleans, where it may end.
+        logits_BT2: Start and end score of each token.
+        starts_BT: Booleans, where an answer may begin.
+        ends_BT: Booleans, where it may end.
         longest: A.
         n_best: K.
 
@@ -171,9 +171,9 @@ def keep_spans(
     than in any other window (`with_most_context`), so that no span counts in two windows.
 
     Args:
-        logits_BT2: start and end score of each token, of torch or not.
-        mask_BT: where there is a token, and no padding.
-        features: the split.
+        logits_BT2: Start and end score of each token, of torch or not.
+        mask_BT: Where there is a token, and no padding.
+        features: The split.
         indices: (B,) the windows.
         longest: A.
         n_best: K.
@@ -226,10 +226,10 @@ def ranked_answers(
     answer" has the lowest score that any window gives it. Texts are cut out of the context.
 
     Args:
-        outputs: what `keep_spans` kept of the windows.
-        features: the split.
+        outputs: What `keep_spans` kept of the windows.
+        features: The split.
         contexts: (N,) the context of each question.
-        n_best: how many answers at most.
+        n_best: How many answers at most.
     """
     spans = outputs["spans"].reshape(-1, 2)
     scores = outputs["scores"].reshape(-1, 2)
@@ -247,6 +247,7 @@ def ranked_answers(
     stops = encoded.char_ends[context_starts + spans[span_numbers, 1]].tolist()
     logits = scores[span_numbers].tolist()
     windows = span_numbers // n_spans
+    # Tokens of the context become positions in the window.
     positions = (
         spans[span_numbers] + (features.context_at[windows] - features.first[windows])[:, None]
     )
@@ -259,29 +260,31 @@ def ranked_answers(
             if text and text not in by_text:
                 start = context.index(text, begins[j])
                 tokens = (int(positions[j, 0]), int(positions[j, 1]))
+                start_logit, end_logit = logits[j]
                 by_text[text] = Candidate(
-                    text,
-                    start,
-                    int(windows[j]),
-                    tokens,
-                    *logits[j],
+                    text=text,
+                    start=start,
+                    window=int(windows[j]),
+                    tokens=tokens,
+                    start_logit=start_logit,
+                    end_logit=end_logit,
                 )
                 if len(by_text) == n_best:
                     break
         first_window = features.first_window[i]
         windows_end = features.first_window[i + 1]
         lowest = first_window + int(null_sums[first_window:windows_end].argmin())
-        tokens = (int(features.null_at[lowest]),) * 2
-        yield (
-            list(by_text.values()),
-            Candidate(
-                "",
-                None,
-                lowest,
-                tokens,
-                *outputs["null"][lowest].tolist(),
-            ),
+        null_position = int(features.null_at[lowest])
+        start_logit, end_logit = outputs["null"][lowest].tolist()
+        no_answer = Candidate(
+            text="",
+            start=None,
+            window=lowest,
+            tokens=(null_position, null_position),
+            start_logit=start_logit,
+            end_logit=end_logit,
         )
+        yield list(by_text.values()), no_answer
 
 
 def answer(
@@ -295,11 +298,11 @@ def answer(
     """Returns the answer to one question, as prediction files show it.
 
     Args:
-        candidates: best first; may be empty.
+        candidates: Best first; may be empty.
         null: "no answer".
-        unanswerable: whether "no answer" is an answer that the model has learned.
-        threshold: null odds above it make it the answer.
-        n_best: how many of the candidates are shown, "no answer" among them where it is one.
+        unanswerable: Whether "no answer" is an answer that the model has learned.
+        threshold: Null odds above it make it the answer.
+        n_best: How many of the candidates are shown, "no answer" among them where it is one.
 
     Returns:
         prediction; probability, its share in the softmax over the candidates shown; start and end,

@@ -30,7 +30,7 @@ class Contexts:
     """D contexts as ids, each token with the characters it stands for.
 
     Attributes:
-        tokens: ids, without special tokens.
+        tokens: Ids, without special tokens.
         char_starts: (T,) first character of each token, blanks before it not counted. Never inside
             a grapheme (a letter with its accents, an emoji of several parts).
         char_ends: (T,) the character after its last, blanks not counted. Never inside a grapheme.
@@ -71,15 +71,18 @@ class Contexts:
 
 
 def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
-    """Returns texts as tokens with character offsets, by the library `tokenizers`."""
+    """Returns texts as tokens with character offsets, by the library `tokenizers`.
+
+    Offsets are moved past blanks and to the borders of graphemes, so that answers that are cut out
+    of a text have no half characters.
+    """
     unknown = unknown_id(tokenizer)
     ids: list[Ints32] = [np.zeros(0, dtype=np.int32)]
     offsets: list[Ints32] = [np.zeros((0, 2), dtype=np.int32)]
     counts: list[int] = []
     for chunk in chunks(texts):
-        for text, encoding in zip(
-            chunk, tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True
-        ):
+        encodings = tokenizer.encode_batch(chunk, add_special_tokens=False)
+        for text, encoding in zip(chunk, encodings, strict=True):
             ids.append(np.array(encoding.ids, dtype=np.int32))
             spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
@@ -87,7 +90,10 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
     lengths = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
     begins, ends = map(np.ascontiguousarray, np.concatenate(offsets).T)
     return Contexts(
-        Ragged.joined(np.concatenate(ids), lengths), begins, ends, np.array(counts, dtype=np.int64)
+        tokens=Ragged.joined(np.concatenate(ids), lengths),
+        char_starts=begins,
+        char_ends=ends,
+        unknown=np.array(counts, dtype=np.int64),
     )
 
 

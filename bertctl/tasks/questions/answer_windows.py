@@ -44,11 +44,11 @@ class AnswerFeatures(OneAnswer):
     """A split of questions as windows; each window is a prediction.
 
     Attributes:
-        layout: where question, context and special tokens stand.
+        layout: Where question, context and special tokens stand.
         questions: N questions as ids, cut.
         question_lengths: (N,) their tokens before the cut.
         question_unknown: (N,) unknown tokens of the questions.
-        contexts: the D different contexts.
+        contexts: The D different contexts.
         context_of: (N,) the context of each question.
         rows: (U,) question of each window, ascending.
         first: (U,) the context's token that the window begins with.
@@ -256,9 +256,9 @@ def encode_questions(
 
     Args:
         rows: N questions.
-        tokenizer: with truncation and padding off.
-        settings: stride and limits.
-        max_length: longest window in tokens, special tokens included.
+        tokenizer: With truncation and padding off.
+        settings: Stride and limits.
+        max_length: Longest window in tokens, special tokens included.
 
     Raises:
         UsageError: `max_length` leaves no room for a context.

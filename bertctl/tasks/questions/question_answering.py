@@ -71,10 +71,10 @@ class QuestionAnswering(Task):
     """Spans of contexts, for models that give each token a start and an end score.
 
     Attributes:
-        settings: stride, limits, and what becomes of misplaced answers.
-        unanswerable: whether training had questions without an answer; if not, the model always
+        settings: Stride, limits, and what becomes of misplaced answers.
+        unanswerable: Whether training had questions without an answer; if not, the model always
             answers.
-        null_threshold: null odds above it mean "no answer".
+        null_threshold: Null odds above it mean "no answer".
     """
 
     settings: QuestionAnsweringSection
@@ -134,7 +134,7 @@ class QuestionAnswering(Task):
         If they are to be left out, it refuses none.
 
         Raises:
-            DataError: with file, id, offset, and what stands there.
+            DataError: With file, id, offset, and what stands there.
         """
         if self.settings.misplaced_answers != "refuse":
             return

@@ -62,10 +62,10 @@ def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lin
     exact, f1, has_answer = raw(lines)
     if answerable is None:
         return exact, f1, lines
-    chosen = has_answer == answerable
-    if has_answer.all() or not chosen.any():
+    is_of_kind = has_answer == answerable
+    if has_answer.all() or not is_of_kind.any():
         return None
-    return exact[chosen], f1[chosen], list(compress(lines, chosen))
+    return exact[is_of_kind], f1[is_of_kind], list(compress(lines, is_of_kind))
 
 
 _has_answer_exact, _no_answer_exact = (partial(_exact, answerable=kind) for kind in (True, False))

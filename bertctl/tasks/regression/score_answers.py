@@ -19,7 +19,7 @@ def scores(lines: Lines) -> tuple[Floats, Floats]:
     """Returns (N,) gold scores and (N,) predictions, both in 64 bits.
 
     Raises:
-        DivergedError: predictions that are not finite.
+        DivergedError: Predictions that are not finite.
     """
     gold, predicted = sides(lines)
     answers = np.array(predicted, dtype=np.float64)

@@ -31,11 +31,11 @@ class TextRegression(Task):
     """One number for each text or pair.
 
     Attributes:
-        low: lowest score that is predicted; None for no limit.
-        high: highest.
+        low: Lowest score that is predicted; None for no limit.
+        high: Highest.
         mean: Mean of the training scores.
-        deviation: standard deviation of the training scores, the unit of the loss.
-        long: what is read of a text that is too long.
+        deviation: Standard deviation of the training scores, the unit of the loss.
+        long: What is read of a text that is too long.
     """
 
     low: float | None
@@ -58,7 +58,7 @@ class TextRegression(Task):
         """Reads the range of the scores.
 
         Raises:
-            DataError: a label that is no finite number, one value only, or differences that 32 bits
+            DataError: A label that is no finite number, one value only, or differences that 32 bits
                 don't hold.
         """
         scores = _scores(train)
@@ -113,7 +113,7 @@ class TextRegression(Task):
         """Refuses labels that are no finite numbers.
 
         Raises:
-            DataError: with file and line.
+            DataError: With file and line.
         """
         _scores(rows)
 
@@ -178,7 +178,7 @@ def _refuse_fine_differences(source: str, mean: float, deviation: float, *, larg
     A model answers in 32 bits, so it could not tell such scores apart.
 
     Raises:
-        DataError: such scores.
+        DataError: Such scores.
     """
     step = float(np.spacing(np.float32(largest)))
     if step <= _FINEST * deviation:

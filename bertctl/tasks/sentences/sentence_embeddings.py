@@ -67,15 +67,15 @@ class SentenceEmbeddings(Task):
     """One vector for each text; of two, how alike they are.
 
     Attributes:
-        said: how vectors are made.
-        settings: the recipe's.
-        kind: what the training labels are: scores, classes of pairs, matches (pairs that belong
+        said: How vectors are made.
+        settings: The recipe's.
+        kind: What the training labels are: scores, classes of pairs, matches (pairs that belong
             together), or classes of single texts.
-        loss: its name.
-        labels: names of the classes, in their order.
-        positive: that of pairs that belong together.
-        low: score that stands for the cosine 0.
-        high: score that stands for the cosine 1.
+        loss: Its name.
+        labels: Names of the classes, in their order.
+        positive: That of pairs that belong together.
+        low: Score that stands for the cosine 0.
+        high: Score that stands for the cosine 1.
         threshold: Similarity from which a pair belongs together; None where none is known.
     """
 
@@ -123,8 +123,8 @@ class SentenceEmbeddings(Task):
         """Reads what the labels are: scores, classes, or none.
 
         Raises:
-            DataError: a label that is none of these, or of which there is one only.
-            UsageError: a loss that does not fit them.
+            DataError: A label that is none of these, or of which there is one only.
+            UsageError: A loss that does not fit them.
         """
         settings = recipe.sentence_embeddings
         model = recipe.model
@@ -206,7 +206,7 @@ class SentenceEmbeddings(Task):
         """Refuses labels that were not learned: other classes, scores outside the range.
 
         Raises:
-            DataError: with the file, the line, what was found and what fits.
+            DataError: With the file, the line, what was found and what fits.
         """
         kind = self.kind_of(rows) if rows.has("label") else MATCHES
         if kind is MATCHES:  # all pairs belong together, and no label says so
@@ -318,6 +318,7 @@ class SentenceEmbeddings(Task):
             return {}
         similarities = self._similarities(outputs, features).astype(np.float64)
         lowest, highest = self._similarity_range(similarities)
+        # Thresholds are chosen among numbers from 0 to 1, so similarities are scaled and back.
         shares = np.clip((similarities - lowest) / (highest - lowest), 0.0, 1.0)
         best_share = best_f1_threshold(shares, belongs > 0).value
         return {"cosine_threshold": (highest - lowest) * best_share + lowest}
@@ -357,7 +358,7 @@ class SentenceEmbeddings(Task):
         """Returns the similarity of each pair, by the measure that the model's folder names.
 
         Raises:
-            UsageError: single texts.
+            UsageError: Single texts.
         """
         if features.places.shape[1] < 2:
             remedy = (
@@ -456,7 +457,7 @@ class SentenceEmbeddings(Task):
         """Refuses: a cosine rests on two lines of input, and what is explained rests on one.
 
         Raises:
-            UsageError: always.
+            UsageError: Always.
         """
         raise UsageError(
             "how alike two texts are can't be explained word by word",

@@ -30,7 +30,7 @@ class SentenceArrays(ArrayBatch):
     Attributes:
         classes: (B,) number of the pair's label, or of the single text's.
         keys: (B, K) the same number for equal texts; -1 for a text that there is none of.
-        kind: see `SentenceFeatures`.
+        kind: See `SentenceFeatures`.
     """
 
     classes: Ints
@@ -59,7 +59,7 @@ class SentenceBatch(Batch):
         labels: (B,) how near a row's first two texts are, 0 to 1; None without labels.
         classes: (B,) number of the pair's label, or of the single text's.
         keys: (B, K) the same number for equal texts; -1 for a text that there is none of.
-        kind: see `SentenceFeatures`.
+        kind: See `SentenceFeatures`.
     """
 
     classes: "Tensor"
@@ -72,14 +72,14 @@ class SentenceFeatures(RowFeatures):
     """A split as numbers; a window is a row with all its texts.
 
     Attributes:
-        encoded: the M different texts of all rows.
+        encoded: The M different texts of all rows.
         places: (N, K) which of them are a row's.
         keys: (N, K) see `SentenceBatch`; the same for a question and a document that are equal,
             whatever their prompts.
         labels: (N,) float32, or None.
         classes: (N,) see `SentenceBatch`; zeros where there are none.
-        kind: what the labels are: scores, classes, matches; or texts, which have no second one.
-        apart: whether equal texts should be in different batches.
+        kind: What the labels are: scores, classes, matches; or texts, which have no second one.
+        apart: Whether equal texts should be in different batches.
     """
 
     places: Ints

@@ -29,10 +29,10 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
 
     Attributes:
         padding: How batches are filled up.
-        scale: what cosines are multiplied by.
-        margin: see `sentence_embeddings.margin`.
-        symmetric: whether the first texts are looked for too.
-        widths: sizes to which vectors are cut, each with a loss of its own beside that of whole
+        scale: What cosines are multiplied by.
+        margin: See `sentence_embeddings.margin`.
+        symmetric: Whether the first texts are looked for too.
+        widths: Sizes to which vectors are cut, each with a loss of its own beside that of whole
             vectors.
         draws_partners: Whether single labelled texts get partners, as in training.
         draws_negatives: Whether every other partner that is drawn has another label.
@@ -79,10 +79,8 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
         """
         if not self.widths:
             return {"loss": self.summed(outputs, batch)}
-        cut = [
-            functional.normalize(outputs[..., :w], dim=-1)
-            for w in sorted({*self.widths, outputs.shape[-1]})
-        ]
+        widths = sorted({*self.widths, outputs.shape[-1]})
+        cut = [functional.normalize(outputs[..., :width], dim=-1) for width in widths]
         return {"loss": torch.stack([self.summed(vectors, batch) for vectors in cut]).sum()}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:

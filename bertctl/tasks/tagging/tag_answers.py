@@ -120,8 +120,8 @@ class TagAnswers(Answers):
     """One tag per word; metrics of entities are `NAME:TYPE` for those of one type.
 
     Attributes:
-        labels: names of the tags, in the model's order.
-        mark_entities: whether the tags mark entities (`B-PER`, `I-PER`) and not words (`NOUN`).
+        labels: Names of the tags, in the model's order.
+        mark_entities: Whether the tags mark entities (`B-PER`, `I-PER`) and not words (`NOUN`).
     """
 
     labels: tuple[str, ...] = ()

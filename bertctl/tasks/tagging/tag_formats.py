@@ -30,7 +30,7 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     a document begins.
 
     Raises:
-        UsageError: the answers were made without their words.
+        UsageError: The answers were made without their words.
     """
     document: Any = None
     for answer in answers:
@@ -52,7 +52,7 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     conlleval would count as words, and comments, at which it would stop, are left out.
 
     Raises:
-        DataError: some rows have gold tags, others none: conlleval wants the same columns
+        DataError: Some rows have gold tags, others none: conlleval wants the same columns
             everywhere.
     """
     has_gold: bool | None = None
@@ -121,7 +121,7 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
     """Yields answers as documents of annotation tools.
 
     Raises:
-        UsageError: the answers were made without their words, or mark no entities.
+        UsageError: The answers were made without their words, or mark no entities.
     """
     for answer in answers:
         if "entities" not in answer:
@@ -163,15 +163,14 @@ def _annotations(
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    r"""Writes an object per line.
+    r"""Writes a JSON object per line, as spaCy and Prodigy have documents.
 
-    It has `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
-
-    Words that came without their text are joined by spaces. Tags that mark no entities (parts of
-    speech) stand at the tokens, as `tag`.
+    It has `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`. Words that
+    came without their text are joined by spaces. Tags that mark no entities (parts of speech) are a
+    field `tag` of the tokens.
 
     Raises:
-        UsageError: the answers were made without their words.
+        UsageError: The answers were made without their words.
     """
     for answer in answers:
         words = _words(answer)

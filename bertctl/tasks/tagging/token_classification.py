@@ -60,15 +60,15 @@ class TokenClassification(Task):
     are.
 
     Attributes:
-        labels: tag names, in the order of the head's outputs.
-        scheme: scheme of the training rows; None where tags mark no entities.
-        context: whether a sentence is read with its document's neighbours.
-        keep_text: whether answers hold the words of entities.
-        asked: scheme of all answers, and of the gold tags beside them, where a person asked for
+        labels: Tag names, in the order of the head's outputs.
+        scheme: Scheme of the training rows; None where tags mark no entities.
+        context: Whether a sentence is read with its document's neighbours.
+        keep_text: Whether answers hold the words of entities.
+        asked: Scheme of all answers, and of the gold tags beside them, where a person asked for
             one.
-        threshold: probability from which an entity is answered.
-        numbered: names that tags stand for which are numbers.
-        renamed: tags or types of a file, each with what the model calls it.
+        threshold: Probability from which an entity is answered.
+        numbered: Names that tags stand for which are numbers.
+        renamed: Tags or types of a file, each with what the model calls it.
     """
 
     labels: tuple[str, ...]
@@ -122,7 +122,7 @@ class TokenClassification(Task):
         They are those of the recipe, else the data set's official order, else sorted.
 
         Raises:
-            DataError: sentences without tags, an unknown scheme, one tag only, documents asked for
+            DataError: Sentences without tags, an unknown scheme, one tag only, documents asked for
                 and not there.
         """
         settings = recipe.token_classification
@@ -198,7 +198,7 @@ class TokenClassification(Task):
         """Refuses tags or entity types that training has never seen.
 
         Raises:
-            DataError: with file, line, word, and what the model knows.
+            DataError: With file, line, word, and what the model knows.
         """
         known = set(self.labels)
         for i in range(len(rows)):
@@ -520,7 +520,7 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
         renamed: Tags or types of the file -> what the model calls them.
 
     Raises:
-        DataError: none, or not one per word.
+        DataError: None, or not one per word.
     """
     tags = rows.columns["label"][index]
     words = rows.columns["words"][index]

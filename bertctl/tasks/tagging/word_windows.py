@@ -82,7 +82,7 @@ class WordFeatures(SplitFeatures):
     context.
 
     Attributes:
-        encoded: ids of the windows.
+        encoded: Ids of the windows.
         rows: (U,) sentence of each window, ascending.
         first: (U,) first word that it answers for, ...
         last: (U,) ... and the word after the last one.
@@ -218,7 +218,7 @@ def encode_words(
         documents: (N,) value of each row's document: rows beside each other with the same value are
             one document, and fill up each other's windows with context. None: sentences are read
             alone.
-        tokenizer: with truncation and padding off.
+        tokenizer: With truncation and padding off.
         max_length: T at most, special tokens included.
     """
     layout = Layout.of(tokenizer, pair=False)
@@ -333,7 +333,7 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
         ends: (W + 1,) tokens before each word.
         starts: (N + 1,) first word of each row.
         bounds: (N,) first and last word that each row may read.
-        room: tokens that fit into a window.
+        room: Tokens that fit into a window.
     """
     n_tokens_of_rows = ends[starts[1:]] - ends[starts[:-1]]
     # A sentence that fits has one window, which is filled up with context from its document.
