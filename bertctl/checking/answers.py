@@ -22,8 +22,17 @@ _NEAR = 400  # characters around the offset in which a slipped answer is looked 
 
 
 @dataclass
-class _Found:
-    """The answers of a split: how many, and the faulty ones."""
+class _Tally:
+    """The answers of a split: how many, and the faulty ones.
+
+    Attributes:
+        places: Faulty answers, by the kind of fault.
+        total: Answers that were looked at.
+        unanswerable: Rows whose context has no answer.
+        shifts: Characters from the offset to where the answer really begins, for each answer that
+            is elsewhere; positive where it begins later.
+        units: Units ("bytes of UTF-8", ...) in which each of these offsets would be right.
+    """
 
     places: Places
     total: int = 0
@@ -38,7 +47,7 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         if not rows.has("label"):
             continue
-        tally = _Found(Places(_RULES, rows, split, limit=140))
+        tally = _Tally(Places(_RULES, rows, split, limit=140))
         for row, (context, label) in enumerate(
             zip(rows.columns["context"], rows.columns["label"], strict=True)
         ):
@@ -51,83 +60,98 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
     yield from _one_side(subject, shares)
 
 
-def _look_at(tally: _Found, row: int, context: str, label: Mapping[str, Any]) -> None:
-    problems = tally.places
+def _look_at(tally: _Tally, row: int, context: str, label: Mapping[str, Any]) -> None:
+    """Adds a row's answers to the tally, each with the first fault that it has.
+
+    `label` is {"text": [...], "answer_start": [...]}; both lists are empty where the context has no
+    answer.
+    """
+    faults = tally.places
     if not label["text"]:
         tally.unanswerable += 1
     for answer, start in zip(label["text"], label["answer_start"], strict=True):
         tally.total += 1
         span = answer_span(context, answer, start)
         if span is None:
-            _off(
-                tally,
-                row,
-                context,
-                answer,
-                start,
-            )
+            _add_misplaced(tally, row, context=context, answer=answer, start=start)
             continue
         excerpt = f"{answer!r} in {around(context, *span, margin=25)}"
         if NO_WORD.fullmatch(answer):
-            problems.add("punctuation-answer", row, excerpt)
+            faults.add("punctuation-answer", row, excerpt)
         elif answer != answer.strip():
-            problems.add("untrimmed-answer", row, excerpt)
+            faults.add("untrimmed-answer", row, excerpt)
         elif cuts_word(context, *span):
-            problems.add("answer-off-word", row, excerpt)
+            faults.add("answer-off-word", row, excerpt)
         if len(answer.split()) > _LONG:
-            problems.add("long-answer", row, f"{len(answer.split())} words: {answer}")
+            faults.add("long-answer", row, f"{len(answer.split())} words: {answer}")
 
 
-def _off(tally: _Found, row: int, context: str, answer: str, start: int) -> None:
-    problems = tally.places
-    first = max(0, start - _NEAR)
-    near = [
-        m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])
+def _add_misplaced(tally: _Tally, row: int, *, context: str, answer: str, start: int) -> None:
+    """Adds an answer that is not at its offset, and says where the context has it, if anywhere."""
+    faults = tally.places
+    window_start = max(0, start - _NEAR)
+    window = context[window_start : start + _NEAR]
+    nearby_starts = [
+        match.start() + window_start for match in re.finditer(re.escape(answer), window)
     ]
-    at = min(near, key=lambda place: abs(place - start), default=context.find(answer))
+    # -1 if the context has the answer nowhere.
+    actual_start = min(
+        nearby_starts,
+        key=lambda position: abs(position - start),
+        default=context.find(answer),
+    )
     if start >= 0:
-        stands = context[start : start + len(answer)]
+        text_at_start = context[start : start + len(answer)]
     else:
-        stands = ""
-    if at >= 0:
-        tally.shifts.append(at - start)
+        text_at_start = ""
+    if actual_start >= 0:
+        tally.shifts.append(actual_start - start)
         tally.units.append(offset_units(context, answer, start))
-        problems.add(
+        faults.add(
             "answer-off-offset",
             row,
-            f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands",
+            f"{answer!r} begins at {actual_start}, not at {start}, where {text_at_start!r} stands",
         )
     elif answer.casefold() in context.casefold():
-        problems.add(
+        faults.add(
             "answer-other-case",
             row,
-            f"{answer!r}; the context has it in another case; at {start}: {stands!r}",
+            f"{answer!r}; the context has it in another case; at {start}: {text_at_start!r}",
         )
     else:
-        problems.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
+        faults.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {text_at_start!r}")
 
 
-def _findings(tally: _Found) -> Iterator[Finding]:
+def _findings(tally: _Tally) -> Iterator[Finding]:
+    """Yields the findings of a split; the remedy for offsets begins with a guess at the cause."""
     for code in codes_of("answers"):
         for finding in tally.places.finding(code, tally.total):
             if code == "answer-off-offset":
-                slipped = f"{_slipped(tally.shifts, tally.units)} "
+                explanation = f"{_shift_explanation(tally.shifts, tally.units)} "
             else:
-                slipped = ""
-            yield replace(finding, remedy=slipped + finding.remedy)
+                explanation = ""
+            yield replace(finding, remedy=explanation + finding.remedy)
 
 
-def _slipped(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
+def _shift_explanation(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
+    """Returns a guess at why answers are off their offsets: bytes counted, or all shifted alike.
+
+    The guess is empty where the shifts have nothing in common.
+
+    Args:
+        shifts: Characters from each offset to where its answer begins.
+        units: Units in which each offset would be right.
+    """
     if units:
-        common = sorted(set.intersection(*units))
+        common_units = sorted(set.intersection(*units))
     else:
-        common = []
-    if common:
-        return f"All of them count {common[0]}."
-    alike = max(set(shifts), key=shifts.count)
-    if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
-        direction = "later" if alike > 0 else "earlier"
-        return f"Most stand {count(abs(alike), 'character')} {direction} than it says."
+        common_units = []
+    if common_units:
+        return f"All of them count {common_units[0]}."
+    most_common_shift = max(set(shifts), key=shifts.count)
+    if shifts.count(most_common_shift) > len(shifts) / 2 and len(shifts) > 1:
+        direction = "later" if most_common_shift > 0 else "earlier"
+        return f"Most stand {count(abs(most_common_shift), 'character')} {direction} than it says."
     if len(shifts) > 1 and (min(shifts) > 0 or max(shifts) < 0):
         return (
             "All are off to one side: offsets counted in bytes, or in a text with other line ends "
@@ -137,30 +161,37 @@ def _slipped(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
 
 
 def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding]:
-    train = shares.get("train")
-    if train is None:
+    """Yields the splits that have unanswerable questions where train has none, or the reverse.
+
+    `shares` has the share of the unanswerable rows of each split.
+    """
+    train_share = shares.get("train")
+    if train_share is None:
         return
     for split, share in shares.items():
-        if split != "train" and (train == 0) != (share == 0):
+        if split != "train" and (train_share == 0) != (share == 0):
             rows = len(subject.splits[split])
-            of = (round(share * rows), rows)
-            if train:
-                has = "train"
-                lacks = split
+            counts = (round(share * rows), rows)
+            if train_share:
+                side_with = "train"
+                side_without = split
             else:
-                has = split
-                lacks = "train"
-            some = percent(round(1000 * max(share, train)), 1000)
-            message = f"{has} has questions without an answer ({some}), {lacks} has none"
+                side_with = split
+                side_without = "train"
+            larger_share = percent(round(1000 * max(share, train_share)), 1000)
+            message = (
+                f"{side_with} has questions without an answer ({larger_share}), "
+                f"{side_without} has none"
+            )
             remedy = (
-                f"Add such questions to {lacks} too, or remove them from {has}. Otherwise, "
-                "recognising a question without an answer is not "
-                + ("learned." if train == 0 else "measured.")
+                f"Add such questions to {side_without} too, or remove them from {side_with}. "
+                "Otherwise, recognising a question without an answer is not "
+                + ("learned." if train_share == 0 else "measured.")
             )
             yield _RULES.finding(
                 "unanswerable-on-one-side",
                 split,
-                of,
+                counts,
                 message=message,
                 remedy=remedy,
             )

@@ -51,7 +51,7 @@ CHECKS: Mapping[str, Callable[[Subject], Iterator[Finding]]] = {
 """The families by name, in the order in which findings of like severity are listed."""
 
 _OF_ANY_TASK = frozenset({"fields", "duplicates", "leakage", "letters", "languages", "tokens"})
-"""Families for every task; of the others, those that the task's `Answers.checks` names."""
+"""Families for every task; the others run if the task's `Answers.checks` names them."""
 
 
 def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
@@ -78,13 +78,12 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
     subject = Subject(recipe, splits, labels, tokenizer)
     findings += run_checks(subject, listener=listener)
     findings += _refusals(subject, findings)
+    checked_families = [name for name in _families(subject) if name != "tokens" or tokenizer]
     return DataReport(
         splits={split: _summary(subject, split) for split in subject.splits},
         findings=tuple(sorted(findings, key=lambda finding: WORST_FIRST.index(finding.severity))),
         skipped=skipped,
-        checked=codes_of(
-            "files", *(name for name in _families(subject) if name != "tokens" or tokenizer)
-        ),
+        checked=codes_of("files", *checked_families),
     )
 
 
@@ -105,6 +104,7 @@ def run_checks(subject: Subject, *, listener: Listener = SILENT) -> list[Finding
 
 
 def _families(subject: Subject) -> list[str]:
+    """Returns the names of the checks for this task, in the order of `CHECKS`."""
     return [name for name in CHECKS if name in _OF_ANY_TASK or name in subject.checks]
 
 
@@ -137,6 +137,7 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
     if train is None or not train.has("label"):
         return
     blamed = {finding.split for finding in findings if finding.severity == "error"}
+    # An empty split name means all splits. Its error says already why training refuses them.
     if "train" in blamed or "" in blamed:
         return
     try:
@@ -161,6 +162,7 @@ def _refusal_of_hold_out(subject: Subject, train: Rows) -> Iterator[Finding]:
     """Yields what training would refuse once it has held out a part of its rows for validation."""
     recipe = subject.recipe
     has_validation = any(split.startswith("validation") for split in subject.splits)
+    # Trying the hold-out on a very large file would take too long.
     if has_validation or is_many(len(train)):
         return
     try:

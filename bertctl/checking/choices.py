@@ -31,32 +31,36 @@ def check_choices(subject: Subject) -> Iterator[Finding]:
 
 
 def _choices(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields rows with an unusual number of choices, blank choices, or the same choice twice."""
     column = rows.columns["choices"]
     if len(rows):
-        usual = Counter(map(len, column)).most_common(1)[0][0]
+        usual_number = Counter(map(len, column)).most_common(1)[0][0]
     else:
-        usual = 0
+        usual_number = 0
     labels = rows.columns.get("label", [None] * len(rows))
-    keyed = [[normalised(str(choice)) for choice in choices] for choices in column]
-    alike = [i for i, keys in enumerate(keyed) if len(set(keys)) < len(keys)]
+    keys_of_rows = [[normalised(str(choice)) for choice in choices] for choices in column]
+    repeating = [i for i, keys in enumerate(keys_of_rows) if len(set(keys)) < len(keys)]
     ambiguous = []  # the right choice is there twice
-    for i in alike:
-        right = _right(labels[i], len(keyed[i]))
-        if right is not None and keyed[i].count(keyed[i][right]) > 1:
+    for i in repeating:
+        right_choice = _right(labels[i], len(keys_of_rows[i]))
+        if right_choice is None:
+            continue
+        right_key = keys_of_rows[i][right_choice]
+        if keys_of_rows[i].count(right_key) > 1:
             ambiguous.append(i)
-    few = [i for i, choices in enumerate(column) if len(choices) != usual]
+    unusual = [i for i, choices in enumerate(column) if len(choices) != usual_number]
     yield from _about(
         rows,
         split,
         "number-of-choices",
-        few,
-        says=f"do not have {usual} choices, as most have",
+        unusual,
+        says=f"do not have {usual_number} choices, as most have",
     )
     yield from _about(
-        rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)]
+        rows, split, "blank-choice", [i for i, keys in enumerate(keys_of_rows) if not all(keys)]
     )
     yield from _about(
-        rows, split, "same-choice-twice", [i for i in alike if i not in set(ambiguous)]
+        rows, split, "same-choice-twice", [i for i in repeating if i not in set(ambiguous)]
     )
     yield from _about(rows, split, "right-choice-twice", ambiguous)
 
@@ -93,19 +97,23 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
-    extreme: dict[str, list[int]] = {"longest": [], "shortest": []}
+    """Yields that the right choice is the longest one, or the shortest one, in most rows.
+
+    Rows in which two choices are equally long are not counted.
+    """
+    rows_by_extreme: dict[str, list[int]] = {"longest": [], "shortest": []}
     n_compared = 0
     for i, (label, choices) in enumerate(_pairs(rows)):
-        right = _right(label, len(choices))
+        right_choice = _right(label, len(choices))
         lengths = [len(str(choice)) for choice in choices]
-        if right is None or len(set(lengths)) < len(lengths):
+        if right_choice is None or len(set(lengths)) < len(lengths):
             continue
         n_compared += 1
-        if lengths[right] == max(lengths):
-            extreme["longest"].append(i)
-        elif lengths[right] == min(lengths):
-            extreme["shortest"].append(i)
-    for word, given_away in extreme.items():
+        if lengths[right_choice] == max(lengths):
+            rows_by_extreme["longest"].append(i)
+        elif lengths[right_choice] == min(lengths):
+            rows_by_extreme["shortest"].append(i)
+    for word, given_away in rows_by_extreme.items():
         if n_compared >= _ENOUGH_ROWS and len(given_away) > _GIVEN_AWAY * n_compared:
             examples = examples_at(
                 rows, given_away, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
@@ -125,12 +133,14 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:
+    """Yields the label and the choices of each row."""
     return zip(rows.columns["label"], rows.columns["choices"], strict=True)
 
 
 def _about(
     rows: Rows, split: str, code: str, row_numbers: list[int], *, says: str | None = None
 ) -> Iterator[Finding]:
+    """Yields the finding about some rows, shown with their label and choices."""
     labels = rows.columns.get("label", [None] * len(rows))
     yield from _RULES.of_rows(
         code,

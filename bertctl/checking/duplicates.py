@@ -31,7 +31,7 @@ from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")
 
-# texts that are looked up, and letters that are read for it: 1 to 2 s
+# texts that are looked up in others, and letters that are read for it: 1 to 2 s
 _LOOKED_UP = 500
 _READ = 2_000_000_000
 _READ_AT_ONCE = 8192  # texts that are searched at once
@@ -79,6 +79,10 @@ class SameRows:
         self._answers: dict[Hashable, int] = {}
 
     def _comparable_keys(self, blank: bytearray) -> Iterator[str]:
+        """Yields what each row says, split after split; rows that say nothing are "".
+
+        Appends to `blank` whether each row says nothing, and sets `has_fields`.
+        """
         for split in self.splits:
             for key in self._subject.keys[split]:
                 if key.strip(f" {BETWEEN_FIELDS}"):
@@ -117,7 +121,7 @@ class SameRows:
 
     @cached_property
     def _by_text(self) -> tuple[Ints, Ints]:
-        """Returns the repeated rows text by text, and the first row of each one's text."""
+        """Returns (R,) the repeated rows sorted by text, and the first row of each one's text."""
         order = self.repeated[np.argsort(self.first[self.repeated], kind="stable")]
         return order, self.first[order]
 
@@ -128,14 +132,14 @@ class SameRows:
         numbers: Ints = owners * len(self.first) + order
         return numbers
 
-    def alike(self, first: int) -> Sequence[int]:
-        """Returns the positions of all rows that say the same as the first of them."""
+    def alike(self, first_row: int) -> Sequence[int]:
+        """Returns the positions of all rows that say the same as a row, the first of its text."""
         order, owners = self._by_text
-        begin, end = np.searchsorted(owners, [first, first + 1])
+        begin, end = np.searchsorted(owners, [first_row, first_row + 1])
         if begin < end:
             positions: list[int] = order[begin:end].tolist()
             return positions
-        return [first]
+        return [first_row]
 
     def rows_of(self, texts: Ints) -> tuple[Ints, Ints]:
         """Returns all rows that say the same as some texts, and which of the texts each one says.
@@ -144,6 +148,7 @@ class SameRows:
             texts: (T,) position of the first row of each text.
         """
         order, owners = self._by_text
+        # Rows of one text are a slice of `order`; a text that occurs once is not in it.
         begins = np.searchsorted(owners, texts)
         sizes = np.searchsorted(owners, texts, side="right") - begins
         is_single = sizes == 0
@@ -164,6 +169,7 @@ class SameRows:
         """
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
+        # The first row of all is in this split, or else the first repeat in it is looked up.
         rows = np.where((texts >= start) & (texts < end), texts, -1)
         order, owners = self._by_text
         if len(order):
@@ -194,6 +200,7 @@ class SameRows:
         return numbers
 
     def _number_of(self, answer: Hashable | None) -> int:
+        """Returns the number of an answer, a new one for an answer that is new; -1 for none."""
         if answer is None:
             return -1
         return self._answers.setdefault(answer, len(self._answers))
@@ -207,50 +214,61 @@ class SameRows:
             return f"; {differing:,} with another label"
         return ""
 
-    def twins(self, rows: Ints, twins: Ints, *, both: bool = False) -> tuple[Example, ...]:
-        """Returns the first rows as examples, each with the one that it is like.
+    def twins(
+        self, rows: Ints, twins: Ints, *, with_twin_text: bool = False
+    ) -> tuple[Example, ...]:
+        """Returns the first rows as examples, each with the row that it is like.
 
-        With `both` it has the text of that, too.
+        Args:
+            rows: (R,) positions.
+            twins: (R,) position of the row that each one is like.
+            with_twin_text: Whether the text of the twin is shown too, and not just its place.
         """
         pairs = zip(rows[:SHOWN_EXAMPLES].tolist(), twins[:SHOWN_EXAMPLES].tolist(), strict=True)
         return _twins(
-            self._subject, [(self.place(row), self.place(twin)) for row, twin in pairs], both=both
+            self._subject,
+            [(self.place(row), self.place(twin)) for row, twin in pairs],
+            with_twin_text=with_twin_text,
         )
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
     """Yields exact and near duplicates, and texts with several labels.
 
-    Duplicates are inside each split and across each two.
+    Duplicates are looked for inside each split and across each two splits.
     """
-    same = SameRows(subject)
-    yield from _exact_inside(subject, same)
-    yield from _exact_across(subject, same)
-    yield from _conflicts(subject, same)
-    yield from _near(subject, same)
+    same_rows = SameRows(subject)
+    yield from _exact_inside(subject, same_rows)
+    yield from _exact_across(subject, same_rows)
+    yield from _conflicts(subject, same_rows)
+    yield from _near(subject, same_rows)
     yield from _contained(subject)
     yield from _shared_contexts(subject)
 
 
-def _exact_inside(subject: Subject, same: SameRows) -> Iterator[Finding]:
+def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
+    """Yields, for each split, its rows that say the same as an earlier row of the split.
+
+    The split whose repeated text comes first in the data comes first.
+    """
     repeats: list[tuple[int, int, str, Ints, Ints]] = []
     for split in subject.splits:
-        rows = same.repeated_in(split)
-        texts = same.first[rows]
-        _, earliest, number = np.unique(texts, return_index=True, return_inverse=True)
-        twins = rows[earliest][number]
+        rows = same_rows.repeated_in(split)
+        texts = same_rows.first[rows]
+        _, earliest, text_numbers = np.unique(texts, return_index=True, return_inverse=True)
+        twins = rows[earliest][text_numbers]
         is_repeat = rows != twins
         if is_repeat.any():
-            text = int(texts[is_repeat].min())
-            first_repeat = int(rows[is_repeat][texts[is_repeat] == text][0])
-            repeats.append((text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
+            first_text = int(texts[is_repeat].min())
+            first_repeat = int(rows[is_repeat][texts[is_repeat] == first_text][0])
+            repeats.append((first_text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
     for _, _, split, repeated_rows, twins in sorted(repeats, key=itemgetter(0, 1)):
         n_rows = len(subject.splits[split])
         if len(repeated_rows) > _MANY * n_rows:
             severity = "warning"
         else:
             severity = "note"
-        examples = same.twins(repeated_rows, twins)
+        examples = same_rows.twins(repeated_rows, twins)
         yield _RULES.finding(
             "duplicate",
             split,
@@ -260,31 +278,32 @@ def _exact_inside(subject: Subject, same: SameRows) -> Iterator[Finding]:
         )
 
 
-def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
-    for earlier, other in combinations(subject.splits, 2):
-        earlier_rows = same.repeated_in(earlier)
-        texts, earliest = np.unique(same.first[earlier_rows], return_index=True)
-        rows = same.repeated_in(other)
-        shared_rows = rows[np.isin(same.first[rows], texts)]
+def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
+    """Yields, for each two splits, the rows of the later one that the earlier one has too."""
+    for earlier, later in combinations(subject.splits, 2):
+        earlier_rows = same_rows.repeated_in(earlier)
+        texts, earliest = np.unique(same_rows.first[earlier_rows], return_index=True)
+        rows = same_rows.repeated_in(later)
+        shared_rows = rows[np.isin(same_rows.first[rows], texts)]
         if len(shared_rows):
-            twins = earlier_rows[earliest][np.searchsorted(texts, same.first[shared_rows])]
-            n_rows = len(subject.splits[other])
+            twins = earlier_rows[earliest][np.searchsorted(texts, same_rows.first[shared_rows])]
+            n_rows = len(subject.splits[later])
             says = (
                 f"are in {earlier} too, ignoring case and "
-                f"spacing{same.with_another_label(shared_rows, twins)}"
+                f"spacing{same_rows.with_another_label(shared_rows, twins)}"
             )
             severity = None
-            remedy = _remedy(earlier, other)
+            remedy = _remedy(earlier, later)
             if earlier == "train" and len(shared_rows) > _COPIED * n_rows:
                 severity = "error"
                 otherwise = "rows of train are then held out. Scores on these say nothing."
-                remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
-            of = (len(shared_rows), n_rows)
-            examples = same.twins(shared_rows, twins)
+                remedy = f"Give rows of their own for {later}, or no file: {otherwise}"
+            counts = (len(shared_rows), n_rows)
+            examples = same_rows.twins(shared_rows, twins)
             yield _RULES.finding(
                 "duplicate-across-splits",
-                other,
-                of,
+                later,
+                counts,
                 examples,
                 says=says,
                 severity=severity,
@@ -292,40 +311,46 @@ def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
             )
 
 
-def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
-    answers = same.answers(same.repeated)
-    texts = same.first[same.repeated]
+def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
+    """Yields the texts that occur with different labels, with the first of them as examples."""
+    answers = same_rows.answers(same_rows.repeated)
+    texts = same_rows.first[same_rows.repeated]
     with_answer = answers >= 0
     n_different = int(answers.max(initial=0)) + 1
+    # Text and answer as one number, so that the different pairs of them can be counted.
     pairs = sorted_unique(texts[with_answer] * n_different + answers[with_answer])
-    different, n_answers = np.unique(pairs // n_different, return_counts=True)
-    conflicts = different[n_answers > 1]
+    texts_with_answer, n_answers = np.unique(pairs // n_different, return_counts=True)
+    conflicts = texts_with_answer[n_answers > 1]
     if not len(conflicts):
         return
-    row_numbers = conflicts - same.starts[np.searchsorted(same.starts, conflicts, side="right") - 1]
+    # Examples come in the order of their rows, whichever split they are in.
+    split_numbers = np.searchsorted(same_rows.starts, conflicts, side="right") - 1
+    row_numbers = conflicts - same_rows.starts[split_numbers]
     examples: list[Example] = []
-    for first in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
-        alike = [same.place(position) for position in same.alike(first)[:4]]
-        others = "; ".join(
-            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in alike[1:]
+    for first_row in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
+        places_of_text = [same_rows.place(position) for position in same_rows.alike(first_row)[:4]]
+        first_place, *later_places = places_of_text
+        later_answers = "; ".join(
+            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in later_places
         )
-        split, index = alike[0]
-        head = f"{shorten(_text(subject, alike[0]), limit=60)} = {_shown_answer(subject, alike[0])}"
-        examples.append(Example(subject.splits[split].where(index), f"{head}; {others}"))
-    rows = same.repeated[np.isin(texts, conflicts)]
-    splits = [name for name in subject.splits if np.isin(same.repeated_in(name), rows).any()]
-    of = (len(conflicts), same.n_texts)
-    message = f"{count_of(*of, 'different text')} occur with different labels"
+        split, index = first_place
+        text = shorten(_text(subject, first_place), limit=60)
+        excerpt = f"{text} = {_shown_answer(subject, first_place)}; {later_answers}"
+        examples.append(Example(subject.splits[split].where(index), excerpt))
+    rows = same_rows.repeated[np.isin(texts, conflicts)]
+    splits = [name for name in subject.splits if np.isin(same_rows.repeated_in(name), rows).any()]
+    counts = (len(conflicts), same_rows.n_texts)
+    message = f"{count_of(*counts, 'different text')} occur with different labels"
     remedy = "Decide on one label for each: no model can be right on both."
     if "labels" in subject.checks and not subject.several_labels:
         remedy += (
             " If both are meant, make it multi-label (`text_classification.multi_label=true`)."
         )
-    where = splits[0] if len(splits) == 1 else ""
+    only_split = splits[0] if len(splits) == 1 else ""
     yield _RULES.finding(
         "conflicting-labels",
-        where,
-        of,
+        only_split,
+        counts,
         tuple(examples),
         message=message,
         remedy=remedy,
@@ -370,71 +395,81 @@ class _Nearest:
         self.twins[rows[best]] = twins[best]
 
 
-def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
-    """Yields each row's most similar twin in its own split, and in each split before it."""
-    order = {split: number for number, split in enumerate(subject.splits)}
+def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, str], _Nearest]:
+    """Returns each row's most similar earlier row: (split of that one, split of the row) -> rows.
+
+    A split is compared with itself and with the splits before it.
+    """
     nearest: dict[tuple[str, str], _Nearest] = {}
-    asks = "answers" in subject.checks
-    # Questions on one paragraph would all look alike with it, so they are compared by themselves
-    # first.
-    keys = same.keys(same.distinct)
-    compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if asks else keys
-    for first, second, alike in near_pairs(compared):
-        texts = same.distinct[np.stack([first, second])]
-        if same.has_fields:
+    has_questions = "answers" in subject.checks
+    # With their paragraph, all questions on it would look alike: only the questions are compared
+    # at first.
+    keys = same_rows.keys(same_rows.distinct)
+    compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if has_questions else keys
+    for earlier_texts, later_texts, similarities in near_pairs(compared):
+        texts = same_rows.distinct[np.stack([earlier_texts, later_texts])]
+        if same_rows.has_fields:
             is_alike = [
-                _alike_in_each_field(same.key(earlier), same.key(later))
+                _alike_in_each_field(same_rows.key(earlier), same_rows.key(later))
                 for earlier, later in texts.T
             ]
             texts = texts[:, is_alike]
-            alike = alike[is_alike]
-        for text, partner in (texts, texts[::-1]):
-            rows, numbers = same.rows_of(text)
+            similarities = similarities[is_alike]
+        # Which text has the earlier row depends on the split, so each is looked at from both sides.
+        for text_rows, partner_rows in (texts, texts[::-1]):
+            rows, text_numbers = same_rows.rows_of(text_rows)
             for earlier_split in subject.splits:
-                twins = same.first_in(earlier_split, partner)[numbers]
+                twins = same_rows.first_in(earlier_split, partner_rows)[text_numbers]
                 is_later = (twins >= 0) & (twins < rows)
                 for split, start, end in zip(
-                    same.splits, same.starts, same.starts[1:], strict=False
+                    same_rows.splits, same_rows.starts, same_rows.starts[1:], strict=False
                 ):
                     chosen = is_later & (rows >= start) & (rows < end)
                     if not chosen.any():
                         continue
-                    of_splits = (earlier_split, split)
-                    if of_splits not in nearest:
-                        nearest[of_splits] = _Nearest.none(len(subject.splits[split]))
-                    nearest[of_splits].offer(
-                        rows[chosen] - start, twins[chosen], alike[numbers[chosen]]
+                    split_pair = (earlier_split, split)
+                    if split_pair not in nearest:
+                        nearest[split_pair] = _Nearest.none(len(subject.splits[split]))
+                    nearest[split_pair].offer(
+                        rows[chosen] - start, twins[chosen], similarities[text_numbers[chosen]]
                     )
-    for (one_split, other_split), similar in sorted(
+    return nearest
+
+
+def _near(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
+    """Yields each row's most similar earlier row, in its own split and in each split before it."""
+    order = {split: number for number, split in enumerate(subject.splits)}
+    nearest = _nearest_of_rows(subject, same_rows)
+    for (earlier_split, split), similar in sorted(
         nearest.items(), key=lambda item: [order[name] for name in item[0]]
     ):
         numbers = np.flatnonzero(similar.alike)
-        rows = same.starts[order[other_split]] + numbers
+        rows = same_rows.starts[order[split]] + numbers
         twins = similar.twins[numbers]
-        counts = (len(rows), len(subject.splits[other_split]))
-        examples = same.twins(rows, twins, both=True)
+        counts = (len(rows), len(subject.splits[split]))
+        examples = same_rows.twins(rows, twins, with_twin_text=True)
         # Sentences that differ by a word differ in their tags, too.
         if "tags" in subject.checks:
             differing = ""
         else:
-            differing = same.with_another_label(rows, twins)
-        if one_split == other_split:
+            differing = same_rows.with_another_label(rows, twins)
+        if earlier_split == split:
             says = f"are nearly the same as an earlier row{differing}"
             yield _RULES.finding(
                 "near-duplicate",
-                other_split,
+                split,
                 counts,
                 examples,
                 says=says,
             )
         else:
-            says = f"are nearly the same as a row of {one_split}{differing}"
+            says = f"are nearly the same as a row of {earlier_split}{differing}"
             by_source = "Better still, split by source (document, author, thread) and not by row."
-            remedy = f"{_remedy(one_split, other_split)} {by_source}"
+            remedy = f"{_remedy(earlier_split, split)} {by_source}"
             code = "near-duplicate-across-splits"
             yield _RULES.finding(
                 code,
-                other_split,
+                split,
                 counts,
                 examples,
                 says=says,
@@ -442,17 +477,17 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
             )
 
 
-def _alike_in_each_field(first: str, other: str) -> bool:
-    """Whether all fields are alike.
+def _alike_in_each_field(key: str, other_key: str) -> bool:
+    """Returns whether each field of a row's key is like the same field of another row's key.
 
-    Two questions on the same sentence are two examples, however long it is.
+    Two questions on the same long sentence are two examples, although the whole keys are alike.
     """
-    fields = first.split(BETWEEN_FIELDS)
-    others = other.split(BETWEEN_FIELDS)
-    if len(fields) == 1 or len(fields) != len(others):
-        return len(fields) == len(others)
+    fields = key.split(BETWEEN_FIELDS)
+    other_fields = other_key.split(BETWEEN_FIELDS)
+    if len(fields) == 1 or len(fields) != len(other_fields):
+        return len(fields) == len(other_fields)
     return all(
-        a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, others, strict=True)
+        a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, other_fields, strict=True)
     )
 
 
@@ -467,18 +502,18 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
         contexts[split] = {}
         for i, context in enumerate(subject.texts[split]["context"]):
             contexts[split].setdefault(normalised(context), i)
-    for earlier, other in combinations(with_context, 2):
+    for earlier, later in combinations(with_context, 2):
         shared = {
-            key: index for key, index in contexts[other].items() if key and key in contexts[earlier]
+            key: index for key, index in contexts[later].items() if key and key in contexts[earlier]
         }
         if shared:
-            show = subject.texts[other]["context"].__getitem__
+            show = subject.texts[later]["context"].__getitem__
             says = f"are in {earlier} too"
-            examples = examples_at(subject.splits[other], sorted(shared.values()), show)
-            counts = (len(shared), len(contexts[other]))
+            examples = examples_at(subject.splits[later], sorted(shared.values()), show)
+            counts = (len(shared), len(contexts[later]))
             yield _RULES.finding(
                 "context-across-splits",
-                other,
+                later,
                 counts,
                 examples,
                 noun="paragraph",
@@ -487,12 +522,10 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
-    """Yields texts that stand, whole, inside longer ones that are trained on.
+    """Yields texts that stand, whole, inside longer training texts.
 
-    No similarity of both shows that.
-
-    Where there is nothing but training rows, in other ones of them: some of these rows will be held
-    out.
+    Their similarity doesn't show that, as one of them is much longer. Without other splits,
+    training rows are looked up in other training rows: some of them will be held out.
     """
     if "train" in subject.splits:
         train = subject.texts["train"]
@@ -501,14 +534,16 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     if len(train) != 1:
         return
     train_keys = subject.keys["train"]
-    # Texts one behind the other, each between blanks.
+    # Length of all training texts, one behind the other, each between blanks.
     n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)
     splits = [name for name in subject.splits if name != "train"] or ["train"]
     looked_up: dict[str, dict[int, str]] = {}
     for split in splits:
         keys = subject.keys[split]
-        many = min(_LOOKED_UP, max(1, _READ // (n_letters + 1)))
-        rows = [int(i) for i in np.linspace(0, len(keys) - 1, min(many, len(keys)))]
+        # Each text that is looked up reads all letters once.
+        n_affordable = min(_LOOKED_UP, max(1, _READ // (n_letters + 1)))
+        n_looked_up = min(n_affordable, len(keys))
+        rows = [int(i) for i in np.linspace(0, len(keys) - 1, n_looked_up)]
         looked_up[split] = {i: f" {keys[i]} " for i in rows}
     texts: set[str] = set()
     for texts_of_split in looked_up.values():
@@ -546,33 +581,35 @@ def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
         together = "\n".join(padded)
         for phrase in phrases:
             occurrences[phrase] += together.count(phrase)
+        # A text that is the phrase and nothing else doesn't count.
         occurrences.subtract(text for text in padded if text in phrases)
     return {phrase for phrase, number in occurrences.items() if number > 0}
 
 
 def _twins(
-    subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False
+    subject: Subject, pairs: Sequence[tuple[Place, Place]], *, with_twin_text: bool = False
 ) -> tuple[Example, ...]:
-    """Returns rows and the earlier rows that they are like; `both`: with the text of those too."""
+    """Returns rows as examples, each with the place, or text and place, of the row it is like."""
     examples: list[Example] = []
     for place, twin in pairs[:SHOWN_EXAMPLES]:
         text = shorten(_text(subject, place), limit=80)
-        if both:
-            other = f"{shorten(_text(subject, twin), limit=80)} at "
+        if with_twin_text:
+            twin_text = f"{shorten(_text(subject, twin), limit=80)} at "
         else:
-            other = "as at "
+            twin_text = "as at "
         twin_place = _place(subject, twin)
         examples.append(
-            Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{twin_place}")
+            Example(subject.splits[place[0]].where(place[1]), f"{text} / {twin_text}{twin_place}")
         )
     return tuple(examples)
 
 
-def _remedy(earlier: str, other: str) -> str:
+def _remedy(earlier: str, later: str) -> str:
+    """Returns what to do about rows of one split that an earlier split has too."""
     if earlier == "train":
         return "Take them out of train: a score on rows that were trained on is too good."
     return (
-        f"Take them out of {earlier}: settings that were chosen on {earlier} fit {other} too well."
+        f"Take them out of {earlier}: settings that were chosen on {earlier} fit {later} too well."
     )
 
 
@@ -597,6 +634,7 @@ def _answer(subject: Subject, place: Place) -> Hashable | None:
 
 
 def _shown_answer(subject: Subject, place: Place) -> str:
+    """Returns the answer of a row as one short line."""
     answer: Any = _answer(subject, place)
     return shorten(
         " ".join(map(str, answer)) if isinstance(answer, tuple) else str(answer), limit=40
@@ -604,6 +642,7 @@ def _shown_answer(subject: Subject, place: Place) -> str:
 
 
 def _text(subject: Subject, place: Place) -> str:
+    """Returns all fields of a row that the model reads, as one line."""
     split, index = place
     fields = (
         str(column[index]).replace(BETWEEN_FIELDS, " / ").strip()

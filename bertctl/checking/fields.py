@@ -48,7 +48,7 @@ _PLACEHOLDERS = frozenset(
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*\s*")
 _MOSTLY_NUMBERS = 0.5
 _EXPORT_LIMITS = (255, 256, 280, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8192, 32767, 65535)
-# texts of one such length, none longer: not by chance
+# This many texts, and this share of them, of one such length are not there by chance.
 _AT_LIMIT = 5
 _AT_LIMIT_SHARE = 0.002
 
@@ -74,6 +74,7 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
 
 
 def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    """Yields the rows in which a field is empty or nothing but spaces."""
     blank = [i for i, text in enumerate(column) if not text or text.isspace()]
     yield from _RULES.of_rows(
         "empty-text",
@@ -86,6 +87,7 @@ def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator
 
 
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
+    """Yields fields that are mostly numbers, stand-ins for a missing value, or only signs."""
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
         examples = examples_at(rows, numbers, column.__getitem__)
@@ -106,7 +108,7 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
     placeholders: list[int] = []
     wordless: list[int] = []
     for i, text in enumerate(column):
-        bare = text.strip() if len(text) < 40 else ""
+        bare = text.strip() if len(text) < 40 else ""  # longer texts are no stand-ins
         if bare in _PLACEHOLDERS:
             placeholders.append(i)
         elif bare and NO_WORD.fullmatch(bare):
@@ -123,15 +125,14 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
-    """Yields many texts of the greatest length.
+    """Yields the longest texts, if many of them end after a round number of characters.
 
-    That is a limit of Excel, a database or a platform.
+    That number is a limit of Excel, a database or a platform, which cut them off.
     """
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
-    if longest in _EXPORT_LIMITS and lengths[longest] >= max(
-        _AT_LIMIT, _AT_LIMIT_SHARE * len(rows)
-    ):
+    too_many = max(_AT_LIMIT, _AT_LIMIT_SHARE * len(rows))
+    if longest in _EXPORT_LIMITS and lengths[longest] >= too_many:
         cut = [i for i, text in enumerate(column) if len(text) == longest]
         examples = examples_at(rows, cut, lambda i: "…" + column[i][-60:])
         noun = f"{name} field"
@@ -155,6 +156,7 @@ def _swallowed(
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))
+    # A label at the end of a line or at the beginning of the next one, beside a separator.
     row_in_field = re.compile(
         rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE
     )
@@ -171,23 +173,24 @@ def _swallowed(
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
+    """Yields the rows whose two texts are the same."""
     texts = subject.texts[split]
     if "pair" not in texts or "text" not in texts:
         return
     rows = subject.splits[split]
-    same = [
+    same_rows = [
         i
         for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True))
         if a == b and a.strip()
     ]
     severity = "note"
     remedy = "Fine where it is meant (an extreme of similarity); else correct them."
-    if len(same) > len(rows) // 2:
+    if len(same_rows) > len(rows) // 2:
         severity = "warning"
         remedy = "Are `data.text_column=` and `data.pair_column=` the right ones?"
-    examples = examples_at(rows, same, texts["text"].__getitem__)
-    counts = (len(same), len(rows))
-    if same:
+    examples = examples_at(rows, same_rows, texts["text"].__getitem__)
+    counts = (len(same_rows), len(rows))
+    if same_rows:
         yield _RULES.finding(
             "same-text-twice",
             split,

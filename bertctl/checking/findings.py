@@ -106,16 +106,23 @@ def examples_at(
 
 
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
-    """Returns the part of a text around a place, so that a fault deep in a long text is seen."""
-    first = max(0, start - margin)
-    last = min(len(text), end + margin)
-    before = "…" if first else ""
-    after = "…" if last < len(text) else ""
-    return before + text[first:last] + after
+    """Returns the part of a text around a span, so that a fault deep in a long text is seen.
+
+    Args:
+        text: The whole text.
+        start: First character of the span.
+        end: Behind its last character.
+        margin: Characters that are shown before and after it.
+    """
+    shown_start = max(0, start - margin)
+    shown_end = min(len(text), end + margin)
+    before = "…" if shown_start else ""
+    after = "…" if shown_end < len(text) else ""
+    return before + text[shown_start:shown_end] + after
 
 
 def listed(names: Sequence[object], *, limit: int = 8) -> str:
-    """Returns names in a row, cut where there are many."""
+    """Returns names as `'a', 'b' and 3 more`: quoted, and only the first ones of many."""
     quoted_names = ", ".join(f"'{name}'" for name in names[:limit])
     return quoted_names + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
@@ -168,14 +175,16 @@ class FindingRules:
             rule.get("message")
             or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
         )
+        matching, total = counts
         return Finding(
-            code,
-            rule["severity"],
-            split,
-            *counts,
-            message,
-            examples,
-            rule["remedy"],
+            code=code,
+            severity=rule["severity"],
+            split=split,
+            count=matching,
+            total=total,
+            message=message,
+            examples=examples,
+            remedy=rule["remedy"],
         )
 
     def of_rows(
@@ -187,9 +196,15 @@ class FindingRules:
         show: Callable[[int], object],
         **replacements: str | None,
     ) -> Iterator[Finding]:
-        """Yields the finding about these rows, where there are any.
+        """Yields the finding about some rows, or nothing if there are none.
 
-        `show` gives what is shown of a row.
+        Args:
+            code: Its kind, a row of the table.
+            rows: The split's rows.
+            split: Its name.
+            which: Indices of the rows that the finding is about.
+            show: Gives what is shown of the row at an index.
+            replacements: As in `finding`.
         """
         if which:
             yield self.finding(
@@ -244,18 +259,19 @@ class MatchedRows:
         self._shown: dict[int, str] = {}
         self._rows = array("q")
         self._last = -1
-        self._of_column = 0
+        self._n_of_column = 0
 
     def add(self, row: int, excerpt: str) -> None:
-        """Adds a row; those of a column come in their order, and what was added first is shown."""
-        if row > self._last:
-            self._of_column = self._of_column + 1
+        """Adds a row, column by column, each in the order of its rows; the first text is shown."""
+        is_same_column = row > self._last  # a new column begins again with an early row
+        if is_same_column:
+            self._n_of_column += 1
         else:
-            self._of_column = 1
+            self._n_of_column = 1
         self._last = row
         self._rows.append(row)
         # No later one of this column can be among the first of all.
-        if self._of_column <= SHOWN_EXAMPLES:
+        if self._n_of_column <= SHOWN_EXAMPLES:
             self._shown.setdefault(row, excerpt)
 
     def findings(

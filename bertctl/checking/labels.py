@@ -66,8 +66,9 @@ def _counted(sets: Sequence[tuple[str, ...]]) -> Counter[str]:
 
 
 def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> Iterator[Finding]:
+    """Yields the rows without a label; in multi-label data, the rows that no label applies to."""
     rows = subject.splits[split]
-    without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
+    unlabelled = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
     if subject.several_labels:
         code = "no-label-applies"
     else:
@@ -76,31 +77,35 @@ def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> I
         code,
         rows,
         split,
-        without,
+        unlabelled,
         _shown_of(rows),
     )
 
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
+    """Yields labels that differ only in case or spacing, each with its usual spelling.
+
+    `counts` has the rows of each label, by split.
+    """
     total: Counter[str] = sum(counts.values(), Counter())
-    for usual, others in spelt_alike(total):
+    for usual, unusual in spelt_alike(total):
         rows_by_split = {}
         for split in counts:
-            rows_with_others = _rows_with(subject, split, set(others))
-            if rows_with_others:
-                rows_by_split[split] = rows_with_others
-        first = next(iter(rows_by_split))
-        number = sum(map(len, rows_by_split.values()))
-        where = "" if len(rows_by_split) > 1 else first
-        of = (number, sum(map(len, subject.splits.values())))
-        examples = _shown(subject.splits[first], rows_by_split[first])
+            rows_with_unusual = _rows_with(subject, split, set(unusual))
+            if rows_with_unusual:
+                rows_by_split[split] = rows_with_unusual
+        first_split = next(iter(rows_by_split))
+        n_unusual = sum(map(len, rows_by_split.values()))
+        only_split = "" if len(rows_by_split) > 1 else first_split
+        of_rows = (n_unusual, sum(map(len, subject.splits.values())))
+        examples = _shown(subject.splits[first_split], rows_by_split[first_split])
         remedy = f"Write them all as {usual!r}."
-        both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
-        message = f"{both} differ only in case or spacing, and count as different labels"
+        spellings = f"{listed(unusual)} ({n_unusual:,} rows) and {usual!r} ({total[usual]:,} rows)"
+        message = f"{spellings} differ only in case or spacing, and count as different labels"
         yield _RULES.finding(
             "label-spelling",
-            where,
-            of,
+            only_split,
+            of_rows,
             examples,
             message=message,
             remedy=remedy,
@@ -108,6 +113,7 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
+    """Yields labels that are none of the named ones, and named ones that no training row has."""
     known_labels = subject.labels
     if known_labels is None:
         return
@@ -147,9 +153,9 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that labels look like several in one field.
+    """Yields that labels look like several labels in one field.
 
-    Their parts are fewer than they are: `a`, `b`, `a|b`.
+    They do where their parts are fewer than they are: `a`, `b` and `a|b` have the parts a and b.
     """
     if subject.several_labels:
         joined = None
@@ -175,34 +181,39 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    """Yields that there is one label only, or nearly as many labels as rows."""
     rows = subject.splits["train"]
-    several = any(len(names) > 1 for names in different_values(subject.label_sets["train"] or ()))
-    if len(train) < 2 and not several:
+    has_several_labels = any(
+        len(names) > 1 for names in different_values(subject.label_sets["train"] or ())
+    )
+    if len(train) < 2 and not has_several_labels:
         if train:
-            only = f"one label only, {next(iter(train))!r}"
+            which = f"one label only, {next(iter(train))!r}"
         else:
-            only = "no label at all"
-        message = f"the training rows have {only}: nothing can be learned"
+            which = "no label at all"
+        message = f"the training rows have {which}: nothing can be learned"
         yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
+    # Labels in the place of texts, say. More than half as many as rows can't be learned.
     if subject.labels is None and len(train) > max(50, train.total() // 2):
         message = (
             f"{len(train):,} different labels in {len(rows):,} training rows: "
             f"{listed(list(train), limit=4)}"
         )
-        of = (len(train), len(rows))
+        counts = (len(train), len(rows))
         examples = _shown(rows, range(3))
         yield _RULES.finding(
             "too-many-labels",
             "train",
-            of,
+            counts,
             examples,
             message=message,
         )
 
 
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    """Yields the labels with too few training rows to be learned, the rarest first."""
     if len(train) > max(50, train.total() // 2):
-        return  # said already: these are no labels
+        return  # `_number_of_labels` has said so already: these are no labels
     rare = {
         name: count
         for name, count in sorted(train.items(), key=lambda item: item[1])
@@ -226,48 +237,52 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 
 def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
+    """Yields that one label is far more frequent, with the accuracy that it alone gives."""
     if len(train) < 2 or subject.several_labels:
         return
-    most, count = train.most_common()[0]
-    least, fewest = train.most_common()[-1]
+    most_frequent, count = train.most_common()[0]
+    rarest, rarest_count = train.most_common()[-1]
     total = sum(train.values())
-    if count <= _MOSTLY * total and (count <= _UNEVEN * fewest or fewest < RARE):
+    if count <= _MOSTLY * total and (count <= _UNEVEN * rarest_count or rarest_count < RARE):
         return
-    shares = (
-        f"{most!r} has {percent(count, total)} of the training rows, {least!r} "
-        f"{percent(fewest, total)}"
+    message = (
+        f"{most_frequent!r} has {percent(count, total)} of the training rows, {rarest!r} "
+        f"{percent(rarest_count, total)}"
     )
     if count > _MOSTLY * total:
         severity = "warning"
     else:
         severity = "note"
-    instead = (
+    other_metrics = (
         "look at F1 or Matthews instead (`evaluation.primary_metric=f1_macro`), and at the "
         "rows of each label"
     )
-    remedy = f"Always saying {most!r} scores accuracy {count / total:.3f}: {instead}."
+    remedy = (
+        f"Always saying {most_frequent!r} scores accuracy {count / total:.3f}: {other_metrics}."
+    )
     yield _RULES.finding(
         "imbalance",
         "train",
         (count, total),
-        message=shares,
+        message=message,
         severity=severity,
         remedy=remedy,
     )
 
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
+    """Yields the labels that only train has, and those that only another split has."""
     train = counts["train"]
-    other = counts[split]
-    unseen = [name for name in other if name not in train and name.strip()]
-    if unseen and train:
-        says = f"have a label that no training row has: {_with_hint(unseen, train)}"
+    split_counts = counts[split]
+    only_in_split = [name for name in split_counts if name not in train and name.strip()]
+    if only_in_split and train:
+        says = f"have a label that no training row has: {_with_hint(only_in_split, train)}"
         if subject.labels is None:
             severity = "error"
         else:
             severity = "warning"
         rows = subject.splits[split]
-        row_numbers = _rows_with(subject, split, set(unseen))
+        row_numbers = _rows_with(subject, split, set(only_in_split))
         counts_of = (len(row_numbers), len(rows))
         examples = _shown(rows, row_numbers)
         yield _RULES.finding(
@@ -278,11 +293,11 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
             says=says,
             severity=severity,
         )
-    absent = [name for name in train if name not in other and name.strip()]
-    if absent and other and train.total() > 0 and len(absent) < len(train):
-        of = (len(absent), len(train))
-        examples = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
-        message = f"no row of {split} has the label {listed(absent)}"
+    only_in_train = [name for name in train if name not in split_counts and name.strip()]
+    if only_in_train and split_counts and train.total() > 0 and len(only_in_train) < len(train):
+        n_of_train = (len(only_in_train), len(train))
+        examples = _shown(subject.splits["train"], _rows_with(subject, "train", set(only_in_train)))
+        message = f"no row of {split} has the label {listed(only_in_train)}"
         remedy = (
             "Split the rows anew, stratified by label: how well it is learned can't be seen on "
             f"{split}."
@@ -290,7 +305,7 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
         yield _RULES.finding(
             "label-only-in-train",
             split,
-            of,
+            n_of_train,
             examples,
             message=message,
             remedy=remedy,
@@ -298,21 +313,29 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
+    """Yields that the labels of a split are spread otherwise than in train.
+
+    That is measured by the total variation distance: the share of rows that would need another
+    label.
+    """
     train = counts["train"]
-    other = counts[split]
-    if min(train.total(), other.total()) < _SHIFT_ROWS:
+    split_counts = counts[split]
+    if min(train.total(), split_counts.total()) < _SHIFT_ROWS:
         return
-    differences = {
-        name: other[name] / other.total() - train[name] / train.total()
-        for name in set(train) | set(other)
+    share_differences = {
+        label: split_counts[label] / split_counts.total() - train[label] / train.total()
+        for label in set(train) | set(split_counts)
     }
-    distance = sum(map(abs, differences.values())) / 2
+    distance = sum(map(abs, share_differences.values())) / 2
     if distance < _SHIFT:
         return
-    name = max(differences, key=lambda label: (abs(differences[label]), label))
+    most_shifted = max(share_differences, key=lambda label: (abs(share_differences[label]), label))
     rows = subject.splits[split]
-    shares = percent(other[name], other.total()), percent(train[name], train.total())
-    spread = f"{name!r} has {shares[0]} of its rows, in train {shares[1]}"
+    shares = (
+        percent(split_counts[most_shifted], split_counts.total()),
+        percent(train[most_shifted], train.total()),
+    )
+    spread = f"{most_shifted!r} has {shares[0]} of its rows, in train {shares[1]}"
     message = f"the labels of {split} are spread otherwise than in train: {spread}"
     yield _RULES.finding(
         "label-shift", split, (round(distance * len(rows)), len(rows)), message=message
@@ -320,11 +343,13 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
 
 
 def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
+    """Yields that the training rows are sorted by label."""
     sets = subject.label_sets["train"] or []
     if len(sets) < _SORTED_ROWS or not 2 <= len(set(sets)) <= len(sets) // 10:
         return
-    numbers = codes_of(mapped_values(sets, " ".join)).codes
-    runs = int((np.diff(numbers) != 0).sum()) + 1
+    label_codes = codes_of(mapped_values(sets, " ".join)).codes
+    # Sorted rows have as many runs as labels; shuffled ones have nearly as many as rows.
+    runs = int((np.diff(label_codes) != 0).sum()) + 1
     if runs > 2 * len(set(sets)):
         return
     rows = subject.splits["train"]
@@ -342,6 +367,7 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
 
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
+    """Returns the numbers of a split's rows that have one of these labels."""
     return [
         i
         for i, label_set in enumerate(subject.label_sets[split] or ())
@@ -350,15 +376,17 @@ def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
 
 
 def _with_hint(names: list[str], known: Collection[str]) -> str:
+    """Returns names as a list, and for the first the known name that it may be meant for."""
     hint = did_you_mean(names[0], known)
     return listed(names) + (f"; {hint}" if hint else "")
 
 
 def _shown(rows: Rows, indices: Sequence[int]) -> tuple[Example, ...]:
+    """Returns the first of some rows as examples, each with its label and text."""
     return examples_at(rows, indices, _shown_of(rows))
 
 
 def _shown_of(rows: Rows) -> Callable[[int], str]:
-    """Returns what is shown of a row."""
+    """Returns a function that gives the label and the text of the row at an index."""
     texts = rows.columns.get("text", [""] * len(rows))
     return lambda i: f"label {rows.columns['label'][i]!r}: {texts[i]}"

@@ -43,7 +43,7 @@ _READ = 200  # characters of a text that its language is judged by
 
 
 def check_languages(subject: Subject) -> Iterator[Finding]:
-    """Yields texts in another script or language than most, and words in two scripts."""
+    """Yields texts in another script or language than most, and words that mix two scripts."""
     for split in subject.splits:
         columns = list(subject.texts[split].values())
         joined = (" ".join(fields) for fields in zip(*columns, strict=True))
@@ -58,9 +58,9 @@ def check_languages(subject: Subject) -> Iterator[Finding]:
 
 @cache
 def _patterns() -> tuple[Any, Any]:
-    """Returns patterns of runs of letters by script, and of mixed words.
+    """Returns two patterns of the library `regex`: runs of letters by script, and mixed words.
 
-    In these Latin letters meet look-alikes.
+    In mixed words, Latin letters are next to letters of another script that look like them.
     """
     import regex
 
@@ -93,16 +93,17 @@ def script_of(text: str) -> str | None:
 
 
 def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
+    """Yields the texts that are not in the script of most texts."""
     scripts = column_of(map(script_of, texts))
     counts = Counter(script for script in scripts if script)
     if len(counts) < 2:
         return
-    main, count = counts.most_common(1)[0]
+    main_script, count = counts.most_common(1)[0]
     total = counts.total()
     script_counts = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
-    others = [i for i, script in enumerate(scripts) if script and script != main]
-    examples = examples_at(subject.splits[split], others, texts.__getitem__)
-    if counts.keys() - {main} == {"Latin"}:
+    in_other_script = [i for i, script in enumerate(scripts) if script and script != main_script]
+    examples = examples_at(subject.splits[split], in_other_script, texts.__getitem__)
+    if counts.keys() - {main_script} == {"Latin"}:
         remedy = (
             "Nearly every model reads Latin letters: look whether these texts are meant to be here."
         )
@@ -118,17 +119,18 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
     yield _RULES.finding(
         "other-script",
         split,
-        (len(others), total),
+        (len(in_other_script), total),
         examples,
         noun="text",
         message=message,
-        says=f"are not in {main} letters",
+        says=f"are not in {main_script} letters",
         severity=severity,
         remedy=remedy,
     )
 
 
 def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
+    """Yields the texts with a word that mixes scripts, and shows its letters as escapes."""
     mixed_words: dict[int, str] = {}
     for i, text in enumerate(texts):
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
@@ -145,13 +147,16 @@ def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator
 
 
 def _has_letters(text: str) -> bool:
+    """Returns whether a text has enough letters for its language to be recognised."""
     return sum(map(str.isalpha, text[:_READ])) >= _LETTERS_OF_LANGUAGE
 
 
 def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
+    """Yields the texts that are surely in another language than most texts."""
     long_enough = (i for i, text in enumerate(texts) if _has_letters(text))
     chosen: Sequence[int] = array("q", long_enough)
     if len(chosen) > _LOOKED_AT:
+        # Some thousand texts show it, spread evenly, as files are often sorted.
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
     identify = language_identifier()
@@ -159,18 +164,22 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
     counts = Counter(language for language, sure in languages.values() if sure >= _SURE)
     if len(counts) < 2:
         return
-    main, _ = counts.most_common(1)[0]
-    others = [i for i, (language, sure) in languages.items() if sure >= _SURE and language != main]
+    main_language, _ = counts.most_common(1)[0]
+    in_other_language = [
+        i
+        for i, (language, sure) in languages.items()
+        if sure >= _SURE and language != main_language
+    ]
     language_counts = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
     says = f"that were looked at are probably in another language than the rest ({language_counts})"
-    of = (len(others), len(chosen))
-    if len(others) > 0.01 * len(chosen):
+    of = (len(in_other_language), len(chosen))
+    if len(in_other_language) > 0.01 * len(chosen):
         severity = "warning"
     else:
         severity = "note"
     rows = subject.splits[split]
     examples = examples_at(
-        rows, others, lambda i: f"{languages[i][0]}: {shorten(texts[i], limit=80)}"
+        rows, in_other_language, lambda i: f"{languages[i][0]}: {shorten(texts[i], limit=80)}"
     )
     yield _RULES.finding(
         "other-language",

@@ -34,10 +34,9 @@ _ENOUGH_ROWS = 40
 _ENOUGH_OF_LABEL = 20
 _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
-# of a word for a label
-_PRECISION = 0.97
-_COVERAGE = 0.25
-_LIFT = 0.15
+_PRECISION = 0.97  # share of the texts with a word that have the label
+_COVERAGE = 0.25  # share of the label's texts that have the word
+_LIFT = 0.15  # how much more often the label comes with the word than in all rows
 _MOST_LABELS = 100
 _MOST_SHOWN = 20
 _SAMPLED = 1000  # texts of a label of many rows by which its frequent words are found
@@ -45,7 +44,7 @@ _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Looks for words and lengths that predict labels, in rows with a single label.
+    """Yields columns, lengths and words that predict the label, in rows with a single label.
 
     It looks at the training rows, or the first split if there are none.
     """
@@ -81,13 +80,13 @@ def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
 def _columns(
     rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields columns of which one value mostly goes with one label.
+    """Yields columns that predict the label: nearly all rows with the same value have one label.
 
-    The values are far fewer than the rows.
+    Columns with nearly as many values as rows are left out: they predict any label.
     """
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
-        return
+        return  # every column would predict the label
     for name, column in rows.columns.items():
         if name in ("text", "pair", "label"):
             continue
@@ -95,9 +94,10 @@ def _columns(
         if values is None:
             continue
         coded = codes_of(values)
-        n_predicted = _told(coded, labels)
+        n_predicted = _n_predicted_by(coded, labels)
         n_values = len(sorted_unique(coded.codes))
-        if n_values < 2 or 5 * n_values > len(labels) or n_predicted < _KNOWN * len(labels):
+        has_too_many_values = 5 * n_values > len(labels)
+        if n_values < 2 or has_too_many_values or n_predicted < _KNOWN * len(labels):
             continue
         frequent = Counter(coded).most_common(3)
         pairs = "; ".join(
@@ -117,13 +117,17 @@ def _columns(
         )
 
 
-def _told(values: CodedValues, labels: CodedValues) -> int:
-    """Returns how many rows have the label that most rows with their value have."""
+def _n_predicted_by(values: CodedValues, labels: CodedValues) -> int:
+    """Returns how many rows have the label that most rows with their value have.
+
+    That is how many labels the column would predict.
+    """
     pairs, sizes = np.unique(
         values.codes.astype(np.int64) * len(labels.values) + labels.codes, return_counts=True
     )
-    of_pairs = pairs // len(labels.values)
-    begins = np.flatnonzero(np.diff(of_pairs, prepend=-1))
+    # Pairs are sorted by value: where it changes, the labels of the next value begin.
+    value_codes = pairs // len(labels.values)
+    begins = np.flatnonzero(np.diff(value_codes, prepend=-1))
     return int(np.maximum.reduceat(sizes, begins).sum())
 
 
@@ -140,15 +144,15 @@ def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
 
 
 def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
-    """Returns values that can be counted.
+    """Returns values of which many rows have the same one, or None for texts and lists.
 
-    Many numbers are 20 ranges of like size, and anything else is None.
+    Numbers that are nearly all different are replaced by 20 ranges with about as many rows each.
     """
     try:
-        different = _number_of_different(values)
+        n_different = _number_of_different(values)
     except TypeError:
-        return None
-    if different <= len(values) // 5:
+        return None  # lists can't be counted
+    if n_different <= len(values) // 5:
         return values
     numbers = np.fromiter(map(as_number, values), dtype=np.float64, count=len(values))
     if not np.isfinite(numbers).all():
@@ -168,9 +172,9 @@ def _number_of_different(values: Sequence[Any]) -> int:
 def _lengths(
     subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields labels whose texts are longer or shorter than the others'.
+    """Yields the labels that the length of a text gives away.
 
-    Nearly every text of the label is so, beside nearly every text of the others.
+    Nearly all texts of the label are longer than those of the other labels, or shorter.
     """
     names = sorted(labels.values)
     rows = subject.splits[split]
@@ -182,35 +186,37 @@ def _lengths(
             np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1
         ) / 2
         # What tells one of two labels apart tells the other one too.
-        looked_at = names if len(names) > 2 else names[:1]
-        for name in looked_at:
-            mine = labels.codes == labels.values.index(name)
-            n = int(mine.sum())
-            n_others = int((~mine).sum())
-            if min(n, n_others) < _ENOUGH_OF_LABEL:
+        tested_names = names if len(names) > 2 else names[:1]
+        for name in tested_names:
+            has_label = labels.codes == labels.values.index(name)
+            n_with_label = int(has_label.sum())
+            n_without_label = int((~has_label).sum())
+            if min(n_with_label, n_without_label) < _ENOUGH_OF_LABEL:
                 continue
             # The Mann-Whitney U, as the share of pairs in which the label's text is longer.
-            auc = (ranks[mine].sum() - n * (n + 1) / 2) / (n * n_others)
+            auc = (ranks[has_label].sum() - n_with_label * (n_with_label + 1) / 2) / (
+                n_with_label * n_without_label
+            )
             if max(auc, 1 - auc) < _AUC:
                 continue
             if len(names) > 2:
-                rest = "the others"
+                other_labels = "the others"
             else:
-                rest = repr(names[1])
+                other_labels = repr(names[1])
             examples = examples_at(
-                rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__
+                rows, [labelled[int(i)] for i in np.flatnonzero(has_label)[:3]], column.__getitem__
             )
-            median = int(np.median(lengths[mine]))
-            other_median = int(np.median(lengths[~mine]))
+            median = int(np.median(lengths[has_label]))
+            other_median = int(np.median(lengths[~has_label]))
             message = (
                 f"the label {name!r} can be predicted from the length of the {field} alone: the "
-                f"median length is {median:,} characters, and that of {rest} {other_median:,} "
-                f"(AUC {max(auc, 1 - auc):.3f})"
+                f"median length is {median:,} characters, and that of {other_labels} "
+                f"{other_median:,} (AUC {max(auc, 1 - auc):.3f})"
             )
             yield _RULES.finding(
                 "leaky-length",
                 split,
-                (n, len(labels)),
+                (n_with_label, len(labels)),
                 examples,
                 message=message,
             )
@@ -224,36 +230,11 @@ def _words(
     total = len(labels)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
-        counts_of_words: Counter[str] = Counter()
-        by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
-        texts = _at(column, labelled)
-        if is_many(total):
-            candidates = _frequent_words(texts, labels)
-        else:
-            candidates = None
-        if candidates is not None and not candidates:
-            continue
-        for text, label in zip(texts, labels, strict=True):
-            words = _features(text)
-            by_label[label].update(words if candidates is None else words & candidates)
-        for counter in by_label.values():
-            counts_of_words.update(counter)
-        leaks: dict[str, list[tuple[int, str, int]]] = {}
-        for name, counter in by_label.items():
-            if of_label[name] < _ENOUGH_OF_LABEL:
-                continue
-            for word, count in counter.items():
-                lift = count / counts_of_words[word] - of_label[name] / total
-                if (
-                    count >= max(_COVERAGE * of_label[name], _PRECISION * counts_of_words[word])
-                    and lift >= _LIFT
-                ):
-                    leaks.setdefault(name, []).append((count, word, counts_of_words[word]))
+        leaks = _leaky_words(_at(column, labelled), labels)
         if not leaks:
             continue
         examples = []
         for name, leaky in leaks.items():
-            leaky.sort(reverse=True)
             count, word, everywhere = leaky[0]
             if len(leaky) > 1:
                 also = f"; other such words: {listed([w for _, w, _ in leaky[1:]], limit=4)}"
@@ -279,10 +260,47 @@ def _words(
         )
 
 
-def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
-    """Returns the words that may stand in enough texts of a label.
+def _leaky_words(
+    texts: Sequence[str], labels: CodedValues
+) -> dict[str, list[tuple[int, str, int]]]:
+    """Returns the words that predict a label, by label, the most frequent word first.
 
-    Some of its texts tell it, and of others, none is counted.
+    Each word has the number of the label's texts with it before it, and that of all texts behind
+    it: (40, "refund", 41).
+    """
+    of_label = Counter(labels)
+    total = len(labels)
+    # Counting all words of a large file takes too much memory.
+    candidates = _frequent_words(texts, labels) if is_many(total) else None
+    if candidates is not None and not candidates:
+        return {}
+
+    by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
+    for text, label in zip(texts, labels, strict=True):
+        words = _features(text)
+        by_label[label].update(words if candidates is None else words & candidates)
+    counts_of_words: Counter[str] = Counter()
+    for counter in by_label.values():
+        counts_of_words.update(counter)
+
+    leaks: dict[str, list[tuple[int, str, int]]] = {}
+    for name, counter in by_label.items():
+        if of_label[name] < _ENOUGH_OF_LABEL:
+            continue
+        for word, count in counter.items():
+            is_covering = count >= _COVERAGE * of_label[name]
+            is_precise = count >= _PRECISION * counts_of_words[word]
+            # A label that most rows have is precise for any word: it must be more frequent with it.
+            lift = count / counts_of_words[word] - of_label[name] / total
+            if is_covering and is_precise and lift >= _LIFT:
+                leaks.setdefault(name, []).append((count, word, counts_of_words[word]))
+    for leaky in leaks.values():
+        leaky.sort(reverse=True)
+    return leaks
+
+
+def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
+    """Returns the words that may be in enough texts of a label, judged by a sample of its texts.
 
     A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the
     sample once in 1e20.
@@ -302,5 +320,6 @@ def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
 
 
 def _features(text: str) -> set[str]:
+    """Returns the different words of a text, in lower case; of a long text the first ones."""
     words, _ = split_words(text[: 10 * _FIRST_WORDS].casefold())
     return set(words[:_FIRST_WORDS])

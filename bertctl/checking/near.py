@@ -85,8 +85,8 @@ def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
                 candidates.add(pairs)
         for pairs in candidates.blocks():
             alike_pairs = _alike(pairs, signatures)
-            for earlier, later, alike in _compared(alike_pairs, chosen, n_letters):
-                yield long_enough[earlier], long_enough[later], alike
+            for earlier, later, similarities in _compared(alike_pairs, chosen, n_letters):
+                yield long_enough[earlier], long_enough[later], similarities
 
 
 def _long_enough(
@@ -104,19 +104,20 @@ def _long_enough(
             yield plain
 
 
-def similarity(first: str, other: str) -> float:
+def similarity(left: str, right: str) -> float:
     """Returns the Jaccard similarity of two texts' shingles, as `near_duplicates` compares them."""
-    sets = [_shingle_set(words_alone(text)) for text in (first, other)]
-    return _jaccard(*sets)
+    return _jaccard(_shingle_set(words_alone(left)), _shingle_set(words_alone(right)))
 
 
-def _jaccard(first: frozenset[str], other: frozenset[str]) -> float:
-    common = len(first & other)
-    union = len(first) + len(other) - common
-    return common / union if union else 0.0
+def _jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    """Returns the share of the shingles of either side that both have; 0 if there are none."""
+    n_common = len(left & right)
+    n_all = len(left) + len(right) - n_common
+    return n_common / n_all if n_all else 0.0
 
 
 def _shingle_set(text: str) -> frozenset[str]:
+    """Returns the substrings of 4 letters: "abcde" -> {"abcd", "bcde"}."""
     return frozenset(text[i : i + _SHINGLE] for i in range(len(text) - _SHINGLE + 1))
 
 
@@ -137,15 +138,15 @@ class _Signatures:
 
         self.n_texts = len(texts)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
-        first = 0
+        n_written = 0
         for part in in_chunks(texts, _HASHED_AT_ONCE):
             for chunk in chunks(part):
                 hashes, offsets = _hashes(chunk)
                 matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
                     hashes, offsets, _SLOTS, 1
                 )
-                self._write(np.array(matrix.to_rows(), dtype=np.uint32), first)
-                first += len(chunk)
+                self._write(np.array(matrix.to_rows(), dtype=np.uint32), n_written)
+                n_written += len(chunk)
 
     def __enter__(self) -> Self:
         return self
@@ -158,11 +159,15 @@ class _Signatures:
         self._file.seek(number * self.n_texts * _SLOT.itemsize)
         return np.fromfile(self._file, dtype=_SLOT, count=self.n_texts)
 
-    def _write(self, rows: NDArray[np.uint32], first: int) -> None:
+    def _write(self, rows: NDArray[np.uint32], n_written: int) -> None:
+        """Writes the signatures (n, K) of the next texts, behind the `n_written` before them.
+
+        The file has N numbers of the first slot, then N of the second: it is read slot by slot.
+        """
         try:
             with _room_for(_SLOTS * self.n_texts * _SLOT.itemsize):
                 for number, values in enumerate(np.ascontiguousarray(rows.T)):
-                    self._file.seek((number * self.n_texts + first) * _SLOT.itemsize)
+                    self._file.seek((number * self.n_texts + n_written) * _SLOT.itemsize)
                     self._file.write(values.data)
                 self._file.flush()
         except UnavailableError:
@@ -175,6 +180,7 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
     codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     hashes = np.zeros(len(codes) - _SHINGLE + 1, dtype=np.uint64)
+    # The polynomial hash of each shingle, for all shingles at once.
     for k in range(_SHINGLE):
         hashes = hashes * np.uint64(0x100000001B3) + codes[k : k + len(hashes)]
     hashes *= np.uint64(0x9E3779B97F4A7C15)  # spread over all 64 bits, wrapping round as it should
@@ -236,12 +242,13 @@ class _Candidates:
 def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
     """Yields pairs of texts with equal numbers in a band, as earlier x N + later.
 
-    Each text is paired with the first such text, and with the ones just before it.
+    Such texts are one bucket. Each is paired with the first one of the bucket, and with the few
+    just before it: all pairs of a large bucket would be too many.
     """
     n = signatures.n_texts
     order, is_first = _buckets(signatures, band)
     positions = np.arange(len(order))
-    heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]  # the first text of each bucket
     later = positions[heads < positions]
     yield _numbered(order[heads[later]], order[later], n)
     for k in range(1, _NEIGHBOURS + 1):
@@ -267,8 +274,12 @@ def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_
     return order[has_company], is_first[has_company]  # most texts are alone
 
 
-def _numbered(first: Ints, second: Ints, n_texts: int) -> Ints:
-    pairs: Ints = np.minimum(first, second) * n_texts + np.maximum(first, second)
+def _numbered(left: Ints, right: Ints, n_texts: int) -> Ints:
+    """Returns pairs of texts as one number each: earlier x N + later.
+
+    A pair has one number, whichever of its texts is on which side.
+    """
+    pairs: Ints = np.minimum(left, right) * n_texts + np.maximum(left, right)
     return pairs
 
 
@@ -301,14 +312,14 @@ def _compared(
         for to_compare in _parts(to_read, n_letters, _COMPARED_LETTERS):
             earlier, later = np.divmod(to_compare, len(texts))
             # Each text once, and each pair as two positions among these texts.
-            both = np.concatenate([earlier, later])
-            indices, inverse = np.unique(both, return_inverse=True)
+            texts_of_pairs = np.concatenate([earlier, later])
+            indices, inverse = np.unique(texts_of_pairs, return_inverse=True)
             positions = np.searchsorted(indices_read, indices)
             different_texts = [texts_read[i] for i in positions.tolist()]
-            alike = _similarities(different_texts, inverse.reshape(2, -1))
+            similarities = _similarities(different_texts, inverse.reshape(2, -1))
 
-            is_near = alike >= SIMILARITY
-            yield earlier[is_near], later[is_near], alike[is_near]
+            is_near = similarities >= SIMILARITY
+            yield earlier[is_near], later[is_near], similarities[is_near]
 
 
 def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
@@ -344,6 +355,7 @@ def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
         shingle_numbers = np.arange(sizes.sum()) + np.repeat(starts[side] - begins, sizes)
         pair_numbers = np.repeat(np.arange(len(side), dtype=np.uint64), sizes)
         of_pairs.append((pair_numbers << _HASH_BITS) | (shingles[shingle_numbers] & _HASH_MASK))
+    # A shingle that both texts of a pair have is now there twice, one next to the other.
     ordered = np.sort(np.concatenate(of_pairs))
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
     common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=pairs.shape[1])
@@ -353,6 +365,7 @@ def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
 
 @contextmanager
 def _room_for(n_bytes: int) -> Iterator[None]:
+    """Turns an error in writing temporary files into one that says how much room is needed."""
     try:
         yield
     except OSError as error:

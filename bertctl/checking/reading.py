@@ -56,8 +56,8 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     findings: list[Finding] = []
     for name in row.split_names:
         if name not in requested and not local and name not in row.validation_splits:
-            continue  # the test split is not fetched from the hub to be looked at
-        recorder = _Heard(listener)
+            continue  # don't download a test split only to look at it
+        recorder = _WarningRecorder(listener)
         try:
             splits[name] = load_data(
                 recipe,
@@ -76,8 +76,13 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
 
 
 def _read_own(recipe: Recipe, listener: Listener) -> _Read:
+    """Reads the recipe's own files, all at once as training does.
+
+    If they can't be read so, each is read by itself, so that one file's fault doesn't hide the
+    others.
+    """
     files = {name: file for name, file in recipe.data.own_files.items() if file}
-    recorder = _Heard(listener)
+    recorder = _WarningRecorder(listener)
     try:
         loaded = load_data(
             recipe,
@@ -91,10 +96,17 @@ def _read_own(recipe: Recipe, listener: Listener) -> _Read:
 
 
 def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Listener) -> _Read:
+    """Reads each file by itself, past the records that can't be read.
+
+    Args:
+        recipe: Its section `data` is read.
+        files: Split name -> path.
+        listener: Receives what the readers guess and detect.
+    """
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
     for name, file in files.items():
-        recorder = _Heard(listener)
+        recorder = _WarningRecorder(listener)
         try:
             splits[name] = load_data(
                 recipe,
@@ -103,12 +115,12 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
                 unsplit=True,
             ).splits[name]
         except DataError as error:
-            bad: list[DataError] = []
-            rows = _read_past(expanded_path(file), recipe, name, bad)
+            bad_records: list[DataError] = []
+            rows = _read_past(expanded_path(file), recipe, name, bad_records)
             if rows is not None:
                 splits[name] = rows
-            if rows is not None and bad:
-                findings.append(_bad_records(bad, len(rows), name))
+            if rows is not None and bad_records:
+                findings.append(_bad_records(bad_records, len(rows), name))
             else:
                 findings.append(refusal(error, name))
         findings += recorder.findings(name)
@@ -140,7 +152,7 @@ def _example(error: DataError) -> Example:
     return Example(where, shorten(message, limit=140))
 
 
-class _Heard(Listener):
+class _WarningRecorder(Listener):
     """Keeps the readers' warnings, which become findings; passes on the rest."""
 
     def __init__(self, listener: Listener) -> None:
@@ -158,26 +170,26 @@ class _Heard(Listener):
             yield _RULES.finding("reader-warning", split, (1, 1), message=text)
 
 
-def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> Rows | None:
-    """Returns the rows of a person's own file that are sound, the others in `bad`.
+def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) -> Rows | None:
+    """Returns the rows of one's own file that can be read, or None if there are none.
 
-    It is None where there are none.
+    The errors of the other records are appended to `bad`. Three ways are tried, from the strictest.
     """
     reader = READERS[recipe.task]
     options = ReadOptions(
         recipe.data,
         split,
         label_needed=split != "test",
-        on_bad_record=bad.append,
+        on_bad_record=errors.append,
         labels=label_rules(recipe),
     )
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
-    bad.clear()
+    errors.clear()  # the next reading meets the same records again
     if "words" in reader.columns and (rows := _span_rows(path, recipe, split)) is not None:
         return rows
     with contextlib.suppress(DataError, UsageError):
-        return reader.read_whole(path, options.skipping(SkippedRows(bad))).rows
+        return reader.read_whole(path, options.skipping(SkippedRows(errors))).rows
     return None
 
 
@@ -204,10 +216,10 @@ def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
     )
 
 
-def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
-    """Returns what is said of records that can't be read."""
-    counts = (len(bad), len(bad) + sound)
-    remedies = dict.fromkeys(error.remedy for error in bad if error.remedy)
+def _bad_records(errors: Sequence[DataError], n_sound: int, split: str) -> Finding:
+    """Returns the finding about the records that can't be read, beside so many sound ones."""
+    counts = (len(errors), len(errors) + n_sound)
+    remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
     remedy = (
         "Correct them: training refuses the file until every record fits the task. "
         f"{' '.join(list(remedies)[:2])}".strip()
@@ -216,6 +228,6 @@ def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
         "bad-record",
         split,
         counts,
-        tuple(_example(error) for error in bad[:5]),
+        tuple(_example(error) for error in errors[:5]),
         remedy=remedy,
     )

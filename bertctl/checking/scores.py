@@ -43,14 +43,24 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
 
 
 def _numbers(rows: Rows) -> Floats:
+    """Returns (N,) the scores of the rows, NaN where a score is no number."""
     return np.array([as_number(str(value)) for value in rows.columns["label"]])
 
 
 def _spread(
     subject: Subject, split: str, numbers: Floats, row_numbers: list[int]
 ) -> Iterator[Finding]:
+    """Yields that scores are all equal, mostly equal, or some of them far out.
+
+    Args:
+        subject: What is checked.
+        split: The split's name.
+        numbers: (n,) its scores that are numbers.
+        row_numbers: The row of each of them.
+    """
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]
+    # Constant scores can be evaluated on, but not learned from.
     if split == "train" and count == len(numbers):
         message = f"every score of {split} is {value:g}: nothing can be learned"
         yield _RULES.finding("one-score", split, (count, len(numbers)), message=message)
@@ -60,38 +70,38 @@ def _spread(
         yield _RULES.finding("imbalance", split, (count, len(numbers)), message=message)
     low, high = np.percentile(numbers, [25, 75])
     margin = _FAR_OUT * max(high - low, 1e-12)
-    far = [
-        row_numbers[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))
-    ]
+    is_far_out = (numbers < low - margin) | (numbers > high + margin)
+    far_out = [row_numbers[i] for i in np.flatnonzero(is_far_out)]
+    # Where the middle half is one value, any other value would be far out.
     if high > low:
         says = f"have a score far from the middle half ({low:g} to {high:g})"
         yield from _RULES.of_rows(
             "score-far-out",
             rows,
             split,
-            far,
+            far_out,
             partial(_shown, rows),
             says=says,
         )
 
 
 def _outside(
-    subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]
+    subject: Subject, split: str, train: tuple[float, float], of_split: tuple[float, float]
 ) -> Iterator[Finding]:
     """Yields the rows of a split whose scores are outside the range of the training scores.
 
     Args:
         subject: What is checked.
-        split: The other split.
+        split: A split other than train.
         train: Lowest and highest score of the training rows.
-        other: Lowest and highest score of the other split.
+        of_split: Lowest and highest score of the split.
     """
     lowest, highest = train
     rows = subject.splits[split]
     scores = _numbers(rows)
     is_outside = np.isfinite(scores) & ((scores < lowest) | (scores > highest))
     beyond = np.flatnonzero(is_outside).tolist()
-    range_of_split = f"{other[0]:g} to {other[1]:g}"
+    range_of_split = f"{of_split[0]:g} to {of_split[1]:g}"
     range_of_train = f"{lowest:g} to {highest:g}"
     message = (
         f"the scores of {split} go from {range_of_split}, those of train from {range_of_train}"
@@ -107,4 +117,5 @@ def _outside(
 
 
 def _shown(rows: Rows, index: int) -> str:
+    """Returns the score and the text of a row."""
     return f"{rows.columns['label'][index]!r}: {rows.columns['text'][index]}"

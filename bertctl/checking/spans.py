@@ -4,7 +4,7 @@ A row has `text` and `spans` (or `entities`, ...): of each the start, the end (b
 character) and the type.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of
@@ -27,56 +27,65 @@ def check_spans(subject: Subject) -> Iterator[Finding]:
 
 
 def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
-    column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
-    if column is None or not rows.has("text"):
+    """Yields the findings of one split, with all the spans that it has as the total."""
+    span_column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
+    if span_column is None or not rows.has("text"):
         return
-    problems = Places(_RULES, rows, split)
+    faults = Places(_RULES, rows, split)
     total = 0
-    for row, (text, spans) in enumerate(
-        zip(rows.columns["text"], rows.columns[column], strict=True)
+    for row, (text, raw_spans) in enumerate(
+        zip(rows.columns["text"], rows.columns[span_column], strict=True)
     ):
         text = str(text or "")
-        if not isinstance(spans, list | tuple):
-            spans = ()
-        read = [_span(span) for span in spans]
-        total += len(read)
+        if not isinstance(raw_spans, list | tuple):
+            raw_spans = ()
+        total += len(raw_spans)
         valid_spans: list[Span] = []
-        for span, raw_span in zip(read, spans, strict=True):
+        for raw_span in raw_spans:
+            span = _span(raw_span)
             if span is None or not 0 <= span[0] < span[1] <= len(text):
                 length = count(len(text), "character")
-                problems.add("span-out-of-text", row, f"{raw_span!r} in a text of {length}")
+                faults.add("span-out-of-text", row, f"{raw_span!r} in a text of {length}")
             else:
                 valid_spans.append(span)
-                surface = surface_of(raw_span)
-                if surface and surface.strip() and not same_words(text[span[0] : span[1]], surface):
-                    excerpt = (
-                        f"{span[2]}: {span[0]} to {span[1]} is {text[span[0] : span[1]]!r}, not "
-                        f"{surface!r}"
-                    )
-                    problems.add("span-off-text", row, excerpt)
-                    continue
-                code = _span_fault(text, span[0], span[1])
-                if code:
-                    problems.add(
-                        code,
-                        row,
-                        f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}",
-                    )
-        valid_spans.sort()
-        furthest = 0
-        furthest_kind = ""
-        for start, end, kind in valid_spans:
-            if start < furthest:
-                problems.add(
-                    "overlapping-spans",
-                    row,
-                    f"{furthest_kind} and {kind} share {text[start : min(end, furthest)]!r}",
-                )
-            if end > furthest:
-                furthest = end
-                furthest_kind = kind
+                _add_fault(faults, row, text=text, span=span, surface=surface_of(raw_span))
+        _add_overlaps(faults, row, text, sorted(valid_spans))
     for code in codes_of("spans"):
-        yield from problems.finding(code, total)
+        yield from faults.finding(code, total)
+
+
+def _add_fault(faults: Places, row: int, *, text: str, span: Span, surface: str | None) -> None:
+    """Adds the first fault of a span that is inside its text, if it has one.
+
+    Args:
+        faults: Faults of the split so far.
+        row: The span's row.
+        text: The text of the row.
+        span: Start, end and type.
+        surface: What the file says that the text is there, if it does.
+    """
+    start, end, kind = span
+    actual = text[start:end]
+    if surface and surface.strip() and not same_words(actual, surface):
+        excerpt = f"{kind}: {start} to {end} is {actual!r}, not {surface!r}"
+        faults.add("span-off-text", row, excerpt)
+        return
+    code = _span_fault(text, start, end)
+    if code:
+        faults.add(code, row, f"{kind}: {actual!r} in {around(text, start, end)}")
+
+
+def _add_overlaps(faults: Places, row: int, text: str, spans: Sequence[Span]) -> None:
+    """Adds the spans that begin before a span in front of them has ended; `spans` are sorted."""
+    furthest = 0
+    furthest_kind = ""
+    for start, end, kind in spans:
+        if start < furthest:
+            shared = text[start : min(end, furthest)]
+            faults.add("overlapping-spans", row, f"{furthest_kind} and {kind} share {shared!r}")
+        if end > furthest:
+            furthest = end
+            furthest_kind = kind
 
 
 def _span(raw_span: Any) -> Span | None:
@@ -93,6 +102,7 @@ def _span(raw_span: Any) -> Span | None:
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:
+    """Returns the code of the fault in what a span covers, or None."""
     surface = text[start:end]
     if surface != surface.strip():
         return "blank-entity"

@@ -113,22 +113,25 @@ def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _as_texts(values: Sequence[Any], name: str) -> Sequence[str]:
+    """Returns a column as one string per row; lists are joined as `texts_of` says."""
     if isinstance(values, PackedTexts) and not values.has_nulls:
         return values
     if name == "words":
-        between = " "
+        separator = " "
     else:
-        between = BETWEEN_FIELDS
-    return mapped_values(values, lambda value: _joined(value, between))
+        separator = BETWEEN_FIELDS
+    return mapped_values(values, lambda value: _joined(value, separator))
 
 
 def _labels(rows: Rows) -> Sequence[Any]:
+    """Returns the different labels of the rows, as the file has them."""
     return different_values(rows.columns["label"])
 
 
-def _joined(value: Any, between: str) -> str:
+def _joined(value: Any, separator: str) -> str:
+    """Returns a value as text, a list by joining its parts; None is empty."""
     if isinstance(value, list | tuple):
-        return between.join(map(str, value))
+        return separator.join(map(str, value))
     return "" if value is None else str(value)
 
 

@@ -60,9 +60,8 @@ def check_tagging(subject: Subject) -> Iterator[Finding]:
         yield from _offsets(rows, split)
         if rows.has("label"):
             yield from _tags(rows, split)
-            types[split] = Counter(entity.type for entity in tagged_entities(rows)) or _plain_tags(
-                rows
-            )
+            entity_types = Counter(entity.type for entity in tagged_entities(rows))
+            types[split] = entity_types or _plain_tags(rows)
     yield from _types(subject, types)
 
 
@@ -79,9 +78,9 @@ def tagged_entities(rows: Rows) -> list[TaggedEntity]:
 
 
 def split_tag(tag: object) -> tuple[str, str]:
-    """Returns `B-person` as `B` and `person`.
+    """Returns the prefix and the type of an entity's tag: `B-person` -> ("B", "person").
 
-    `O` and anything that is no entity tag as two empty strings.
+    Of `O`, and of anything that is no entity tag, both are empty.
     """
     match = _TAG.fullmatch(str(tag))
     if match:
@@ -90,11 +89,13 @@ def split_tag(tag: object) -> tuple[str, str]:
 
 
 def _plain_tags(rows: Rows) -> Counter[str]:
+    """Returns how often each tag occurs, for tags that aren't entities, such as parts of speech."""
     tags = chain.from_iterable(rows.columns["label"])
     return Counter(str(tag) for tag in tags if tag not in ("O", "", None))
 
 
 def _words(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields rows without words, blank words, and words with a space inside."""
     problems = Places(_RULES, rows, split)
     total = 0
     for row, words in enumerate(rows.columns["words"]):
@@ -113,6 +114,7 @@ def _words(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields the words that the text does not have at their offsets."""
     if not rows.has("text") or not rows.has("offsets"):
         return
     problems = Places(_RULES, rows, split)
@@ -135,6 +137,7 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _tags(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields the faults of tags that mark entities; other tags have no scheme to break."""
     tags = Counter(map(str, chain.from_iterable(rows.columns["label"])))
     kind = _tag_kind(rows)
     if kind is not None and not kind.entities:
@@ -152,7 +155,7 @@ def _tag_kind(rows: Rows) -> TagKind | None:
 
 
 def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
-    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them.
+    """Returns the scheme that the tags follow, or the one that the fewest of them break.
 
     It is None for tags of no scheme.
     """
@@ -163,31 +166,43 @@ def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
 
 
 def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) -> Iterator[Finding]:
+    """Yields tags that are not PREFIX-TYPE, and tags that may not follow the tag before them.
+
+    Args:
+        rows: The split's rows.
+        split: Its name.
+        tags: How often each tag occurs.
+        kind: What training takes the tags for.
+    """
     problems = Places(_RULES, rows, split)
     scheme = _nearest_scheme(kind)
     total = sum(count for tag, count in tags.items() if tag != "O")
-    odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
-    for row, of_row in enumerate(rows.columns["label"]):
-        before = "O"
-        for i, tag in enumerate(of_row):
+    malformed = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
+    for row, row_tags in enumerate(rows.columns["label"]):
+        previous_tag = "O"
+        for i, tag in enumerate(row_tags):
             if i < len(rows.columns["words"][row]):
                 word = rows.columns["words"][row][i]
             else:
                 word = ""
-            if str(tag) in odd:
+            if str(tag) in malformed:
                 problems.add("malformed-tag", row, f"{tag!r} at {word!r}")
-            elif scheme and not may_follow(scheme, before, str(tag)):
-                previous = of_row[i - 1] if i else "nothing"
-                excerpt = f"{tag} at {word!r} follows {previous}"
+            elif scheme and not may_follow(scheme, previous_tag, str(tag)):
+                previous_shown = row_tags[i - 1] if i else "nothing"
+                excerpt = f"{tag} at {word!r} follows {previous_shown}"
                 problems.add("tag-scheme", row, f"{excerpt}, which {scheme} does not allow")
-            before = str(tag)
+            previous_tag = str(tag)
     yield from problems.finding(
-        "malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})"
+        "malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(malformed))})"
     )
     yield from problems.finding("tag-scheme", total)
 
 
 def _entities(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields entities that are only punctuation or have a blank word at an end.
+
+    It also yields that no row of the split has an entity.
+    """
     problems = Places(_RULES, rows, split)
     entities = tagged_entities(rows)
     for entity in entities:
@@ -216,6 +231,7 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Finding]:
+    """Yields entity types that are rare, spelt in two ways, or missing on one side."""
     train = types.get("train")
     if not train:
         return
@@ -232,10 +248,10 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         )
         yield _RULES.finding("rare-label", "train", counts, message=message)
     total: Counter[str] = sum(types.values(), Counter())
-    for usual, others in spelt_alike(total):
-        count = sum(total[name] for name in others)
+    for usual, unusual in spelt_alike(total):
+        count = sum(total[name] for name in unusual)
         differ = "differ only in case or spacing, and count as different types"
-        message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
+        message = f"{listed(unusual)} ({count:,} times) and {usual!r} {differ}"
         remedy = f"Write them all as {usual!r}."
         yield _RULES.finding(
             "label-spelling",
@@ -245,12 +261,12 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
             remedy=remedy,
         )
     for split, type_counts in types.items():
-        unseen = [name for name in type_counts if name not in train]
-        absent = [name for name in train if name not in type_counts]
-        if unseen:
-            counts = (sum(type_counts[name] for name in unseen), type_counts.total())
-            examples = _with_types(subject.splits[split], set(unseen))
-            message = f"{split} has types that train has not: {listed(unseen)}"
+        only_in_split = [name for name in type_counts if name not in train]
+        only_in_train = [name for name in train if name not in type_counts]
+        if only_in_split:
+            counts = (sum(type_counts[name] for name in only_in_split), type_counts.total())
+            examples = _with_types(subject.splits[split], set(only_in_split))
+            message = f"{split} has types that train has not: {listed(only_in_split)}"
             yield _RULES.finding(
                 "label-not-in-train",
                 split,
@@ -258,9 +274,9 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
                 examples,
                 message=message,
             )
-        if absent and type_counts:
-            counts = (len(absent), len(train))
-            message = f"{split} has none of the type {listed(absent)}"
+        if only_in_train and type_counts:
+            counts = (len(only_in_train), len(train))
+            message = f"{split} has none of the type {listed(only_in_train)}"
             remedy = f"How well it is learned can't be seen on {split}: split the rows anew."
             yield _RULES.finding(
                 "label-only-in-train",
@@ -272,6 +288,7 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
 
 
 def _with_types(rows: Rows, names: set[str]) -> tuple[Example, ...]:
+    """Returns the first entities of these types as examples."""
     return tuple(
         Example(rows.where(entity.row), f"{entity.type}: {shorten(' '.join(entity.words))}")
         for entity in tagged_entities(rows)

@@ -47,7 +47,7 @@ _OF_SIGNS = (
 _ENCODED_AT_ONCE = 50_000  # texts
 _KEPT = 0.99  # share of the texts that the suggested length keeps whole
 _POSITIONS = 512  # of BERT and most of its kin
-_ONLY_SPECIAL = 3
+_ONLY_SPECIAL = 3  # special tokens: [CLS], [SEP] and the [SEP] of a pair
 _IN_PIECES = (
     0.4  # share of words: of English texts 0.02 to 0.18 with BERT's vocabulary, of German ones 0.65
 )
@@ -57,11 +57,10 @@ _ENOUGH_WORDS = 100
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Yields special tokens in texts, truncated texts and unknown tokens.
+    """Yields special tokens in texts, truncated texts, words in pieces and unknown tokens.
 
-    It yields nothing without a tokenizer.
-
-    Of questions about texts, which are read in windows, only special tokens are looked for.
+    It yields nothing without a tokenizer. Texts of question answering are only searched for special
+    tokens: they are read in windows, so nothing is cut off.
     """
     if subject.tokenizer is None:
         return
@@ -74,19 +73,19 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         texts = subject.texts[split]
         if not len(rows) or not texts:
             continue
-        first, second = _sides(rows, texts)
+        left, right = _sides(rows, texts)
         encoded = _token_counts(
-            subject.tokenizer, first, second, max_length=subject.recipe.model.max_length
+            subject.tokenizer, left, right, max_length=subject.recipe.model.max_length
         )
         if not in_windows:
-            yield from _cut(subject, split, encoded, first)
+            yield from _cut(subject, split, encoded, left)
         yield from _in_pieces(subject.tokenizer, subject, split)
         yield from _unknown(
             subject,
             split,
             encoded,
-            first,
-            second,
+            left,
+            right,
         )
 
 
@@ -111,17 +110,17 @@ class _TokenCounts:
 
 
 def _token_counts(
-    tokenizer: Tokenizer, first: Sequence[str], second: Sequence[str] | None, *, max_length: int
+    tokenizer: Tokenizer, left: Sequence[str], right: Sequence[str] | None, *, max_length: int
 ) -> _TokenCounts:
     """Returns the counts of texts or pairs, of which so many are encoded at once."""
     encoder = TextEncoder(tokenizer, max_length=max_length)
     parts: list[_TokenCounts] = []
-    for start in range(0, len(first), _ENCODED_AT_ONCE):
-        texts = list(first[start : start + _ENCODED_AT_ONCE])
-        if second is None:
+    for start in range(0, len(left), _ENCODED_AT_ONCE):
+        texts = list(left[start : start + _ENCODED_AT_ONCE])
+        if right is None:
             pairs = None
         else:
-            pairs = list(second[start : start + _ENCODED_AT_ONCE])
+            pairs = list(right[start : start + _ENCODED_AT_ONCE])
         encoded = encoder.encode(texts, pairs)
         parts.append(_TokenCounts(encoded.lengths, encoded.full_lengths, encoded.unknown))
     return _TokenCounts(
@@ -164,7 +163,8 @@ def _special(
                 parts = cell
             else:
                 parts = [cell]
-            match = next((match for part in parts if (match := pattern.search(str(part)))), None)
+            matches_of_parts = (pattern.search(str(part)) for part in parts)
+            match = next(filter(None, matches_of_parts), None)
             if match is not None:
                 matches.add(
                     index,
@@ -176,37 +176,43 @@ def _special(
 def _cut(
     subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[str]
 ) -> Iterator[Finding]:
+    """Yields the texts that are cut off at `model.max_length`, with a length that would do.
+
+    It is a warning where many texts lose a good part of all tokens, and a note otherwise.
+    """
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
         return
     rows = subject.splits[split]
     limit = subject.recipe.model.max_length
-    full = encoded.full_lengths
-    lost = int((full - encoded.lengths).sum())
-    worst = cut[np.argsort(-full[cut], kind="stable")[:SHOWN_EXAMPLES]].tolist()
+    full_lengths = encoded.full_lengths
+    n_lost = int((full_lengths - encoded.lengths).sum())
+    longest_rows = cut[np.argsort(-full_lengths[cut], kind="stable")[:SHOWN_EXAMPLES]].tolist()
     examples = examples_at(
-        rows, worst, lambda i: f"{full[i]:,} tokens: {shorten(texts[i], limit=70)}"
+        rows, longest_rows, lambda i: f"{full_lengths[i]:,} tokens: {shorten(texts[i], limit=70)}"
     )
-    long = LongText.of(subject.recipe.model)
-    loses_much = lost > WEIGHTY * int(full.sum())
-    is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
-    lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
-    if long.mode == "window":
+    long_text = LongText.of(subject.recipe.model)
+    loses_much = n_lost > WEIGHTY * int(full_lengths.sum())
+    is_weighty = long_text.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
+    lengths = (
+        f"the median has {int(np.median(full_lengths))}, the longest {int(full_lengths.max()):,}"
+    )
+    if long_text.mode == "window":
         loses = "are read in windows"
     else:
-        loses = f"lose {percent(lost, int(full.sum()))} of all tokens"
+        loses = f"lose {percent(n_lost, int(full_lengths.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
-    remedy = _longer(full, limit, subject.recipe.model.name)
-    if not loses_much and long.mode != "window" and not remedy.startswith("Fine"):
+    remedy = _longer(full_lengths, limit, subject.recipe.model.name)
+    if not loses_much and long_text.mode != "window" and not remedy.startswith("Fine"):
         remedy = f"Little is lost. {remedy}"
     if subject.recipe.answers_texts and not rows.has("pair"):
-        remedy += f" Or `model.long_text=`: {kept_words(long.kept(full))}."
-    of = (len(cut), len(rows))
+        remedy += f" Or `model.long_text=`: {kept_words(long_text.kept(full_lengths))}."
+    counts = (len(cut), len(rows))
     severity = "warning" if is_weighty else "note"
     yield _RULES.finding(
         "truncated",
         split,
-        of,
+        counts,
         examples,
         says=says,
         severity=severity,
@@ -214,35 +220,40 @@ def _cut(
     )
 
 
-def _longer(full: Ints, limit: int, model: str) -> str:
-    """Returns a length that keeps 99 % of the texts whole, or the longest that the model takes."""
-    fits = int(np.ceil(np.quantile(full, _KEPT)))
+def _longer(full_lengths: Ints, limit: int, model: str) -> str:
+    """Returns the advice for texts that are cut off: a greater length if the model takes it.
+
+    Args:
+        full_lengths: (N,) tokens of the texts without truncation.
+        limit: `model.max_length`.
+        model: Name of the model.
+    """
+    enough = int(np.ceil(np.quantile(full_lengths, _KEPT)))
     if model in MODELS:
         longest = MODELS[model].positions
     else:
         longest = _POSITIONS
-    if fits <= limit:
+    if enough <= limit:
         return "Fine, unless the end of a text matters most."
     if limit >= longest:
-        other = "use a model for long inputs (modernbert-base)"
-        return f"The model takes no more: shorten the texts, split them, or {other}."
-    chosen = min(fits, longest)
-    return (
-        f"`model.max_length={chosen}` keeps {percent(int((full <= chosen).sum()), len(full))} "
-        f"whole, for "
-        "more time a step."
-    )
+        alternative = "use a model for long inputs (modernbert-base)"
+        return f"The model takes no more: shorten the texts, split them, or {alternative}."
+    suggested = min(enough, longest)
+    n_fitting = int((full_lengths <= suggested).sum())
+    share = percent(n_fitting, len(full_lengths))
+    return f"`model.max_length={suggested}` keeps {share} whole, for more time a step."
 
 
 def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[Finding]:
-    """Yields that many words are no single token.
+    """Yields that many words are split into several tokens, as words of another language are.
 
-    Words of another language are so. It looks at some texts, evenly spread.
+    Some texts are looked at, evenly spread.
     """
     counter = WordCounter(tokenizer)
     encoder = TextEncoder(tokenizer, special_tokens=False)
     for column in subject.texts[split].values():
-        sample = column[:: -(-len(column) // _SAMPLED)]
+        step = -(-len(column) // _SAMPLED)  # rounded up
+        sample = column[::step]
         counter.add(sample, encoder.encode(sample))
     split_words = counter.split_words + counter.unknown
     if counter.words >= _ENOUGH_WORDS and split_words > _IN_PIECES * counter.words:
@@ -257,9 +268,18 @@ def _unknown(
     subject: Subject,
     split: str,
     encoded: _TokenCounts,
-    first: Sequence[str],
-    second: Sequence[str] | None,
+    left: Sequence[str],
+    right: Sequence[str] | None,
 ) -> Iterator[Finding]:
+    """Yields the unknown tokens, and the texts of which the model knows no word.
+
+    Args:
+        subject: What is checked.
+        split: The split's name.
+        encoded: Token counts of its N texts.
+        left: N texts.
+        right: N second texts, for pairs.
+    """
     with_unknown = np.flatnonzero(encoded.unknown)
     if not len(with_unknown):
         return
@@ -270,22 +290,22 @@ def _unknown(
         severity = "warning"
     else:
         severity = "note"
-    characters = _unknown_words(
-        subject, [_whole(first, second, int(i)) for i in with_unknown[:200]]
+    unknown_words = _unknown_words(
+        subject, [_whole(left, right, int(i)) for i in with_unknown[:200]]
     )
     worst = with_unknown[
         np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]
     ].tolist()
-    texts = {i: _whole(first, second, i) for i in worst}
+    texts = {i: _whole(left, right, i) for i in worst}
     text_of_row = {
         i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
         for i, text in texts.items()
     }
     examples = tuple(Example(rows.where(i), text) for i, text in text_of_row.items())
     says = f"are unknown to {subject.recipe.model.name}" + (
-        f", such as {characters}" if characters else ""
+        f", such as {unknown_words}" if unknown_words else ""
     )
-    if characters and not any(map(str.isalnum, characters)):
+    if unknown_words and not any(map(str.isalnum, unknown_words)):
         remedy = _OF_SIGNS
     else:
         remedy = None
@@ -298,23 +318,25 @@ def _unknown(
         severity=severity,
         remedy=remedy,
     )
-    blind = np.flatnonzero(
+    # Rows with nothing but unknown and special tokens.
+    rows_without_known = np.flatnonzero(
         (encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)
     ).tolist()
-    if len(blind) > WEIGHTY * len(rows):
+    if len(rows_without_known) > WEIGHTY * len(rows):
         yield from _RULES.of_rows(
             "nothing-known",
             rows,
             split,
-            blind,
-            first.__getitem__,
+            rows_without_known,
+            left.__getitem__,
         )
 
 
-def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> str:
-    if second is not None:
-        return f"{first[index]} {second[index]}"
-    return first[index]
+def _whole(left: Sequence[str], right: Sequence[str] | None, index: int) -> str:
+    """Returns the text or the pair of a row as one string."""
+    if right is not None:
+        return f"{left[index]} {right[index]}"
+    return left[index]
 
 
 def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
