@@ -42,7 +42,7 @@ class QualityCheck:
         comparison: Labelled rows, answered by the model.
         limits: Largest drop that is allowed, by metric; the primary one may drop by `usual` where
             none is named.
-        usual: See `limits`.
+        usual: Limit of the primary metric where no limits are given.
 
     Raises:
         UsageError: A metric that the task does not have.

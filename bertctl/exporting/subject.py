@@ -49,7 +49,7 @@ class Subject:
     """A model that is exported.
 
     Attributes:
-        path: As it was named.
+        path: Path or name, as it was typed.
         run: It, opened; its recipe computes on the CPU in fp32.
         model: Its network, that of transformers.
         engine: The model ready to compute: what the export is compared with.

@@ -27,9 +27,9 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
     """Refuses a backend that can't be used, before anything is loaded.
 
     Args:
-        name: As it was asked for, `auto` included.
-        device: As it was asked for, `auto` included.
-        precision: As it was asked for, `auto` included.
+        name: The backend that was asked for, which may be `auto`.
+        device: The device that was asked for, which may be `auto`.
+        precision: The precision that was asked for, which may be `auto`.
 
     Raises:
         UsageError: No such backend; a precision it does not compute in.

@@ -60,7 +60,7 @@ class EncodedWindows:
         truncated: Rows of which something was cut off.
         truncated_tokens: Tokens that were cut off.
         unknown: Unknown tokens.
-        places: Of the tokens, where they are asked for one by one.
+        places: Where tokens come from, if vectors of single tokens are asked for; else None.
         all_unknown: Numbers of the rows that have tokens and not one that the vocabulary knows.
     """
 

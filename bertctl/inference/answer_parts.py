@@ -182,7 +182,7 @@ class MergedParts:
 
     Args:
         records: The shards' records, by number.
-        settings_hash: As the shards were to be made with.
+        settings_hash: Hash of the settings that the shards should have been made with.
         layout: Layout of the output.
 
     Raises:

@@ -38,10 +38,10 @@ class SplitResult:
     """A labelled split, scored.
 
     Attributes:
-        task: As it decided, with the threshold chosen here where there is one.
+        task: The task that decided, with the threshold chosen here where there is one.
         decision: What was chosen on this split; empty where nothing is, or where it was given.
         rows: The split.
-        features: As the model read it.
+        features: The rows as the model read them.
         outputs: What the task collected of the forward pass.
         lines: Gold answer and prediction of each row.
         losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0

@@ -45,7 +45,7 @@ class MaskedLine(NamedTuple):
     Attributes:
         ids: Its tokens.
         type_ids: Their segments.
-        places: Of the masked tokens that are asked for.
+        places: Positions of the masked tokens that are asked for.
     """
 
     ids: Sequence[int] | Ints32

@@ -58,7 +58,7 @@ class Destination:
         output: A file; None writes to `stdout`.
         layout: `jsonl`, `json`, `csv`, or one that the task has of its own.
         stdout: Where answers go without `output`.
-        safe_csv: See `write_answers`.
+        safe_csv: Whether cells that look like formulas are escaped; see `write_answers`.
     """
 
     output: Path | None
@@ -72,7 +72,7 @@ class Destination:
         """Writes the answers, and returns the files.
 
         Args:
-            answers: As `Predictor.predict` gives them.
+            answers: Answers, as `Predictor.predict` gives them.
             task_format: The layout, where the task has it and not `write_answers`.
         """
         if task_format:

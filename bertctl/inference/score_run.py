@@ -113,7 +113,7 @@ def evaluate_file(
         overwrite: Whether to replace a result that is there.
         workers: The processes that share the work; the first one writes.
         listener: Receives progress messages.
-        skipped: Gets the rows that can't be read.
+        skipped: Collects the rows that can't be read.
 
     Returns:
         The content of the result's metrics.json.
@@ -187,7 +187,7 @@ def evaluate_apart(
         overwrite: Whether to replace a result that is there.
         workers: The processes that share the work; the first one writes.
         listener: Receives progress messages.
-        skipped: Gets the rows that can't be read.
+        skipped: Collects the rows that can't be read.
 
     Returns:
         The content of the result's metrics.json.

@@ -179,10 +179,10 @@ class SeveralRows:
         """Returns the rows of files, of stdin or in memory: for each run the same ones, in chunks.
 
         Args:
-            source: As `unlabelled_rows` takes it.
+            source: Files, stdin or rows, as `unlabelled_rows` takes them.
             kind: Format of the file; by its suffix when None.
             listener: Receives what was guessed.
-            skipped: Gets the rows that can't be read.
+            skipped: Collects the rows that can't be read.
 
         Raises:
             UsageError: The source can be read once, and the runs read it differently.

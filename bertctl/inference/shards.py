@@ -101,7 +101,7 @@ class Sharing:
         Shards write records into the folder OUT.parts, which the merge finds there.
 
         Args:
-            shard: As it was typed.
+            shard: The shard as it was typed, such as "2/8"; None without.
             merge: Whether --merge was typed.
             output: OUT.
             processes: `--num-processes`.

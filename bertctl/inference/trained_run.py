@@ -31,7 +31,7 @@ class TrainedRun(ABC):
 
     Attributes:
         folder: The run, or the folder of its export.
-        recipe: As it ran, with what the caller changed since (device, threads).
+        recipe: The recipe as it ran, with what the caller changed since (device, threads).
         task: With the label names that the model has.
         pairs: Whether it was trained on pairs of texts; None where nothing says so.
         named: Fields that the caller named; the other fields of the recipe are the run's.

@@ -25,7 +25,7 @@ class WindowAnswers:
     """How the windows of a text become one answer.
 
     Attributes:
-        how: As export.json says it.
+        how: How the windows of a text are pooled, as export.json says it.
         weight: (C, D) of the last layer.
         bias: (C,) of it; zeros where it has none.
         query: (D + 2,) what attention weighs windows by; None for other poolings.

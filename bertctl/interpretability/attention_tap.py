@@ -56,7 +56,7 @@ class Tap:
     Attributes:
         gates: (L, B, H), or 1 in place of B: what each head's output is multiplied by; None leaves
             it alone.
-        scores: Of the L layers, in the last pass.
+        scores: Scores of each of the L layers in the last pass.
     """
 
     gates: "Tensor | None" = None

@@ -33,9 +33,9 @@ class Asked:
     """How answers are explained.
 
     Attributes:
-        methods: Of `METHODS`.
+        methods: Names of methods, out of `METHODS`.
         label: Is explained instead of the answered one.
-        steps: Of integrated gradients; None halves them where their sum is off.
+        steps: Steps of integrated gradients; None halves them where their sum is off.
         faithful_rows: How many rows' faithfulness is measured, the first ones'.
     """
 
@@ -77,7 +77,7 @@ class Explainer:
 
     Attributes:
         counts: Examples, targets, and those whose integrated gradients miss the sum, so far.
-        faithful: Of each target that was measured: comprehensiveness and sufficiency of each
+        faithful: For each target that was measured, comprehensiveness and sufficiency of each
             method, and of a random order of the words.
     """
 

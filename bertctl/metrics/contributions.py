@@ -50,7 +50,7 @@ class Metric:
     """The definition of a metric: all that is known of it stands here.
 
     Attributes:
-        name: As in metrics.json, `--min NAME=...` and `evaluation.primary_metric`.
+        name: Name in metrics.json, `--min NAME=...` and `evaluation.primary_metric`.
         contribute: Takes the `Answers` of a task and labelled prediction lines, and returns what
             each line adds; None where the lines don't give this metric. None in place of the
             function: a figure of the split as a whole, which `Answers.figures` computes.
@@ -146,8 +146,8 @@ class Contributions:
             here.
         kinds: How the rows are counted for the interval: `joined` (different rows and unseen kinds,
             each once) or `single` (every row by itself).
-        method: Of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have
-            every kind there can be.
+        method: Method of the interval: a bootstrap, or `posterior` where `unseen` and `possible`
+            have every kind there can be.
         is_defined: Whether the metric means something here; where it does not, it is 0 and has no
             interval.
         higher_is_better: Direction.

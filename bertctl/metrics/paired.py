@@ -177,8 +177,8 @@ def bootstrap_difference(
         possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models
             never differ.
         resamples: How many times to draw, and to exchange.
-        method: See `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every
-            kind there can be.
+        method: Method of `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has
+            every kind there can be.
         clusters: (N,) number of each example's cluster.
     """
     n, S = rows_a.shape

@@ -70,7 +70,7 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
     Args:
         name: `average_precision` or `roc_auc`.
         gold_M: 1 for examples that have the label, 0 for others.
-        probability_M: Of the label; examples with equal ones form one of G groups.
+        probability_M: Probabilities of the label; examples with equal ones form one of G groups.
     """
     order = np.argsort(-probability_M, kind="stable")
     falls = np.diff(probability_M[order], prepend=np.inf) != 0

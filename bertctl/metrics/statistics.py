@@ -655,8 +655,8 @@ class _Moments:
 
     Attributes:
         acceleration: Acceleration of BCa: a sixth of the skewness (Efron 1987).
-        degrees_of_freedom: Of the variance that these examples give, by its own variance
-            (Satterthwaite 1946).
+        degrees_of_freedom: Degrees of freedom of the variance that these examples give, by its own
+            variance (Satterthwaite 1946).
     """
 
     acceleration: float = 0.0

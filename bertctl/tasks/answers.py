@@ -43,8 +43,8 @@ class Outcome:
     Attributes:
         title: Title of the section.
         header: Names of the table's columns; empty where there is no table.
-        rows: Of the table. A whole number is a count, a float a score, a pair an interval, None a
-            value that is not defined, and a text is one of the data.
+        rows: Rows of the table. A whole number is a count, a float a score, a pair an interval,
+            None a value that is not defined, and a text is one of the data.
         labels: Labels that exclude each other, for a table of confusions; empty for none.
         points: Pairs of gold and predicted scores.
         same_unit: Whether a predicted score is right where it equals the gold one.
@@ -270,7 +270,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             lines: Labelled prediction lines, at least one.
             resamples: Number of resamples of the bootstrap; 0 for the values alone.
             seed: Seed of the bootstrap.
-            thorough: See `Contributions.metric`.
+            thorough: Whether intervals get more resamples; see `Contributions.metric`.
         """
         scored = {
             name: by_line.metric(resamples=resamples, seed=seed, thorough=thorough)
@@ -313,7 +313,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns the metrics of the answer that ignores the input.
 
         Args:
-            constant: As `baseline_answer` chose it.
+            constant: The answer that `baseline_answer` chose.
             lines: Labelled, at least one; they need no prediction.
         """
         answered = [self.answered(line, constant) for line in lines]

@@ -189,11 +189,11 @@ class Task(ABC):
     """One task, fitted to one data set: it knows its label names.
 
     Class attributes:
-        name: As in `recipe.task`.
+        name: Name of the task in a recipe, such as `text-classification`.
         auto_class: The Auto class of transformers that has the head.
         columns: Canonical columns it needs; `label` only for training and scoring.
         answer_type: What its answers mean; of one fitted task, `answers`.
-        reader: Of its files, where `data.readers.READERS` names no other.
+        reader: Reader of its files, where `data.readers.READERS` names no other.
         formats: Layouts of answers that are this task's own.
         truncation: Message about examples of which something was cut off.
         baselines: Simple models that a run of this task is scored beside, by their names in
@@ -297,7 +297,8 @@ class Task(ABC):
 
         Args:
             padding: How batches are filled up.
-            training: Asks for class weights and label smoothing.
+            training: Section of the recipe with class weights and label smoothing; None for
+                scoring.
             train: The training rows, encoded, which balanced weights are counted on.
 
         Raises:
@@ -370,7 +371,7 @@ class Task(ABC):
 
         Args:
             answered: Rows that were answered.
-            label: Asks for this label instead of the answered one; only where the task has
+            label: Label to explain instead of the answered one; only where the task has
                 `labels`.
         """
         largest_outputs = answered.outputs["logits"].argmax(axis=1).tolist()

@@ -38,7 +38,7 @@ class Part:
 
     Attributes:
         column: Column of the rows.
-        text: As the person wrote it; or its words, where the rows have words.
+        text: The text as the person wrote it; or its words, where the rows have words.
         start: Where the line begins with it: its token, or its word.
         places: (W, 2) for words: position of each one's first token in the line, and the position
             after its last.

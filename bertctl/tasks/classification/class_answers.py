@@ -185,7 +185,7 @@ answer({example})"""
 
         Args:
             probabilities: (N, C) of the labels.
-            gold: As `targets` returns it.
+            gold: Gold labels as numbers, as `targets` returns them.
         """
 
     def named_today(self, metrics: MetricsDocument) -> MetricsDocument:

@@ -330,7 +330,7 @@ class TextClassification(Task):
 
         Args:
             answered: Rows with their answers.
-            label: Asks for the logit of this label instead.
+            label: Label whose logit is returned instead; None for the answered ones.
         """
         targets: list[Target] = []
         for i, answer in enumerate(answered.answers):

@@ -48,7 +48,7 @@ class Pretraining(Task):
 
     Attributes:
         masks: How tokens are masked.
-        pairs: See `CorpusWindows`.
+        pairs: What windows of two parts are for; see `CorpusWindows`.
         auto_class: Class of the head, which depends on `pairs`.
         unigram: Loss of who knows how often each token occurs, in nats; None where no training text
             was read.
@@ -113,7 +113,7 @@ class Pretraining(Task):
             text: The corpus.
             tokenizer: The tokenizer that packed it.
             max_length: Longest window, special tokens included.
-            held_out: See `CorpusWindows`.
+            held_out: Whether masks are drawn by a window's text alone; see `CorpusWindows`.
             cutting: `short` and `seed` of `cut_windows`.
 
         Raises:

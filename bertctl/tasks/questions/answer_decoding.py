@@ -31,9 +31,9 @@ class Candidate:
     """One possible answer.
 
     Attributes:
-        text: As it occurs in the context; empty for "no answer".
+        text: The answer as it occurs in the context; empty for "no answer".
         start: Its first character in the context; None for "no answer".
-        window: In which it was found.
+        window: Number of the window in which it was found.
         tokens: Positions of its first and last token there.
         start_logit: Score of its first token.
         end_logit: Score of its last token.

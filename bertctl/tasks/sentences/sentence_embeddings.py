@@ -73,7 +73,7 @@ class SentenceEmbeddings(Task):
             together), or classes of single texts.
         loss: Its name.
         labels: Names of the classes, in their order.
-        positive: That of pairs that belong together.
+        positive: Label of pairs that belong together.
         low: Score that stands for the cosine 0.
         high: Score that stands for the cosine 1.
         threshold: Similarity from which a pair belongs together; None where none is known.

@@ -30,7 +30,7 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
     Attributes:
         padding: How batches are filled up.
         scale: What cosines are multiplied by.
-        margin: See `sentence_embeddings.margin`.
+        margin: Distance that negatives should keep; see `sentence_embeddings.margin`.
         symmetric: Whether the first texts are looked for too.
         widths: Sizes to which vectors are cut, each with a loss of its own beside that of whole
             vectors.

@@ -69,7 +69,7 @@ class RowKind(ABC):
     """One kind of rows.
 
     Class attributes:
-        name: In features, and in the configuration of a trained model.
+        name: Name of the kind in features, and in the config of a trained model.
         noun: What people call them.
         primary_metric: What the best weights are chosen by.
         has_classes: Whether labels are names.

@@ -41,8 +41,8 @@ class SearchPlan:
         query_of_row: (N,) number of each row's query.
         query_texts: (Q,) which text of the split each query is.
         candidate_texts: (C,) which text of the split each candidate is.
-        relevant: Of each query the candidates that belong to it.
-        own_candidate: Of each query the candidate that is the same text; -1 for none.
+        relevant: For each query the candidates that belong to it.
+        own_candidate: For each query the candidate that is the same text; -1 for none.
         leaves_out_itself: Whether that one is no candidate for its own query. Of pairs it is one,
             as it is for sentence-transformers' evaluator, which knows queries and documents by
             their ids.
