@@ -74,26 +74,34 @@ def ranked(
     well where one label is frequent. Those without any value come last, of them first those that
     were stopped at the later rung, the best score there first.
     """
+    return sorted(settings, key=lambda setting: _sort_key(plan, setting, by))
 
-    def place(setting: SettingScores) -> tuple[bool, bool, float, float, float, int]:
-        best = best_score(plan, setting)
-        if by == "mean" or best is None:
-            value = setting.mean
-        else:
-            value = best.value
-        epochs = setting.values.get("training.epochs", 0)
-        has_collapsed = best is not None and best.state == "collapsed"
-        stopped_at = 0.0
-        if value is None:
-            stopped_at = -max((_rung_share(plan, cell) for cell in setting.cells), default=0.0)
-            value_or_rung = min(
-                (plan.sign * (cell.rung_value or 0.0) for cell in setting.cells), default=0.0
-            )
-        else:
-            value_or_rung = plan.sign * value
-        return value is None, has_collapsed, stopped_at, value_or_rung, float(epochs), setting.index
 
-    return sorted(settings, key=place)
+def _sort_key(
+    plan: SweepPlan, setting: SettingScores, by: Choose
+) -> tuple[bool, bool, float, float, float, int]:
+    """Returns the key that puts the best setting first; the smaller of two keys is the better.
+
+    `plan.sign` times a metric is smaller for the better value. Of equal scores, fewer epochs come
+    first, then the setting that was planned first.
+    """
+    best = best_score(plan, setting)
+    if by == "mean" or best is None:
+        value = setting.mean
+    else:
+        value = best.value
+    has_collapsed = best is not None and best.state == "collapsed"
+    stopped_at = 0.0
+    if value is None:
+        # Without a score, the later rung counts as better, then the best score at that rung.
+        stopped_at = -max((_rung_share(plan, cell) for cell in setting.cells), default=0.0)
+        signed_value = min(
+            (plan.sign * (cell.rung_value or 0.0) for cell in setting.cells), default=0.0
+        )
+    else:
+        signed_value = plan.sign * value
+    epochs = float(setting.values.get("training.epochs", 0))
+    return value is None, has_collapsed, stopped_at, signed_value, epochs, setting.index
 
 
 def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
@@ -156,22 +164,30 @@ def compare_settings(
         pairs = [(best_score(plan, first), best_score(plan, second))]
     else:
         pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-    compared = [
+    score_pairs = [
         (a, b)
         for a, b in pairs
         if a is not None and b is not None and a.seed in ours and b.seed in theirs
     ]
-    if not compared:
+    if not score_pairs:
         raise UnavailableError("the two have no seed with predictions in common")
-    is_paired = len(compared) >= _FEWEST_PAIRED and _start_alike(first, second)
-    difference = _difference(plan, compared, is_paired=is_paired)
-    is_significant = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
-    paired_ids = {id(score) for score in chain.from_iterable(compared)}
-    left_out = [score for score in (*first.scores, *second.scores) if id(score) not in paired_ids]
-    seeds = tuple(a.seed for a, _ in compared)
-    verdict: Verdict = "different" if is_significant else "undecided"
+
+    is_paired = len(score_pairs) >= _FEWEST_PAIRED and _start_alike(first, second)
+    difference = _difference(plan, score_pairs, is_paired=is_paired)
+    # A single seed shows nothing of how a mean varies over seeds. A best run is one run anyway.
+    has_enough_seeds = len(score_pairs) > 1 or plan.choose == "best-run"
+    is_significant = difference.p < ALPHA and has_enough_seeds
+
+    left_out: tuple[Score, ...] = ()
+    if plan.choose != "best-run":
+        paired_ids = {id(score) for score in chain.from_iterable(score_pairs)}
+        all_scores = (*first.scores, *second.scores)
+        left_out = tuple(score for score in all_scores if id(score) not in paired_ids)
     return SettingComparison(
-        seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out)
+        seeds=tuple(score.seed for score, _ in score_pairs),
+        difference=difference,
+        verdict="different" if is_significant else "undecided",
+        left_out=left_out,
     )
 
 
@@ -195,10 +211,19 @@ def _start_alike(first: SettingScores, second: SettingScores) -> bool:
 
 
 def _difference(
-    plan: SweepPlan, compared: Sequence[tuple[Score, Score]], *, is_paired: bool
+    plan: SweepPlan, score_pairs: Sequence[tuple[Score, Score]], *, is_paired: bool
 ) -> Difference:
-    scored = contributions_of(plan, list(chain.from_iterable(compared)))
-    if len(compared) == 1:
+    """Returns the primary metric of the first setting minus the second's, with interval and p.
+
+    Args:
+        plan: Of the sweep.
+        score_pairs: The first setting's score and the second's, for each seed.
+        is_paired: Whether runs of equal seeds are compared with each other; otherwise the seeds of
+            the two settings count as independent.
+    """
+    # First and second setting take turns: even positions are the first's, odd ones the second's.
+    scored = contributions_of(plan, list(chain.from_iterable(score_pairs)))
+    if len(score_pairs) == 1:
         return scored[0].difference(scored[1])
     if is_paired:
         compute_difference = paired_difference
@@ -249,19 +274,20 @@ def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, f
     """
     valued = [setting for setting in settings if setting.mean is not None]
     answered = list(chain.from_iterable(_answered(setting).values() for setting in valued))
-    parts = {
-        id(s): c.linear_parts()
-        for s, c in zip(answered, contributions_of(plan, answered), strict=True)
+    contributions = contributions_of(plan, answered)
+    by_score = {
+        id(score): contribution.linear_parts()
+        for score, contribution in zip(answered, contributions, strict=True)
     }
-    if len({part.size for part in parts.values()}) != 1:
+    if len({values.size for values in by_score.values()}) != 1:
         raise UnavailableError("the runs were scored on different numbers of examples")
     # What a diverged run is worth moves with the examples as the others' scores do: a constant
     # would be chosen wherever hard ones are drawn, and be scored on the easy ones.
-    usual = np.mean(list(parts.values()), axis=0)
+    usual = np.mean(list(by_score.values()), axis=0)
     tables = []
     for setting in valued:
         columns = [
-            parts.get(id(score), usual - usual.mean() + score.value)
+            by_score.get(id(score), usual - usual.mean() + score.value)
             for score in setting.scores
             if score.value is not None
         ]
@@ -439,13 +465,14 @@ def scores_of_the_choice(
         .astype(float)
     )
     drawn = drawn[(drawn == 0).any(axis=1)]
-    others = (drawn == 0).astype(np.float64)
+    is_left_out = (drawn == 0).astype(np.float64)
     draws = np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     scores_drawn = [sign * np.einsum("rg,gs->rs", drawn, table) for table in settings]
     scores_left_out = []
     for table in settings:
-        scores = np.einsum("rg,gs->rs", others, table) / others.sum(axis=1, keepdims=True)
+        n_left_out = is_left_out.sum(axis=1, keepdims=True)
+        scores = np.einsum("rg,gs->rs", is_left_out, table) / n_left_out
         # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
         scores_left_out.append(scores - scores.mean(axis=0) + table.mean(axis=0))
 

@@ -153,6 +153,10 @@ def describe(
 
 
 def _times(setting_scores: Sequence[SettingScores], cells: Sequence[CellResult]) -> SweepTimes:
+    """Returns the computing time of the sweep, of each setting and of each run, in seconds.
+
+    A setting's time is None if none of its runs has one.
+    """
     settings: dict[str, float | None] = {}
     for setting in setting_scores:
         seconds = setting.seconds
@@ -168,7 +172,9 @@ def _times(setting_scores: Sequence[SettingScores], cells: Sequence[CellResult])
 
 
 def _setting(plan: SweepPlan, scores: SettingScores) -> SettingRow:
+    """Returns a setting's entry in sweep.json: mean, spread, best seed, and runs by state."""
     best = best_score(plan, scores)
+    # Runs that are done have no field of their own: `n` counts the scores.
     counts = {
         state: number for state, number in count_states(scores.cells).items() if state != "done"
     }
@@ -188,6 +194,7 @@ def _setting(plan: SweepPlan, scores: SettingScores) -> SettingRow:
 
 
 def _score(score: Score) -> SeedScore:
+    """Returns the entry in sweep.json of one setting and seed."""
     return SeedScore(
         setting=score.setting,
         seed=score.seed,
@@ -199,6 +206,7 @@ def _score(score: Score) -> SeedScore:
 
 
 def _run(cell: CellResult) -> RunRow:
+    """Returns a run's entry in sweep.json, with the reason if it did not end well."""
     # Folders differ from one machine to the next, and are nobody's business in a file that is
     # passed on.
     if cell.state in ("failed", "diverged", "collapsed", "stopped"):
@@ -235,19 +243,24 @@ def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | Non
 def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSetting | None:
     """Returns the chosen setting, its recommended run, and a sentence.
 
-    The sentence says what it was chosen by.
+    The sentence says what it was chosen by. It is None if no setting has a score.
+
+    Args:
+        plan: Of the sweep.
+        order: The settings, best first.
+        n: Scores that were chosen from.
     """
-    first = order[0]
-    best = best_score(plan, first)
-    if first.mean is None or best is None or best.value is None:
+    setting = order[0]
+    best = best_score(plan, setting)
+    if setting.mean is None or best is None or best.value is None:
         return None
     metric = str(plan.primary)
-    words = setting_text(first.values, plan.axes)
-    if first.deviation is None:
+    words = setting_text(setting.values, plan.axes)
+    if setting.deviation is None:
         spread = ""
     else:
-        spread = f" ± {figure(first.deviation)}"
-    mean = f"{figure(first.mean)}{spread}, mean over {count(len(first.reached), 'seed')}"
+        spread = f" ± {figure(setting.deviation)}"
+    mean = f"{figure(setting.mean)}{spread}, mean over {count(len(setting.reached), 'seed')}"
     if plan.choose == "best-run":
         sentence = (
             f"{words}: {metric} {figure(best.value)}, the best of {count(n, 'run')}; its setting: "
@@ -255,16 +268,16 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSe
         )
     else:
         sentence = f"{words}: {metric} {mean}"
-    cell = best.cells[0]
+    cell = best.cells[0]  # the first fold's run stands for the others
     is_trained = is_whole(best)
     return ChosenSetting(
         by=plan.choose,
         of=n,
-        setting=first.index,
-        values=dict(first.values),
-        mean=first.mean,
-        deviation=first.deviation,
-        n=len(first.reached),
+        setting=setting.index,
+        values=dict(setting.values),
+        mean=setting.mean,
+        deviation=setting.deviation,
+        n=len(setting.reached),
         run=cell.name if is_trained else None,
         run_value=cell.value if is_trained else None,
         seed=best.seed,
@@ -331,7 +344,19 @@ def _not_compared(reason: str) -> NoComparison:
     )
 
 
-def _verdict(plan: SweepPlan, comparison: SettingComparison, names: Sequence[str], of: int) -> str:
+def _verdict(
+    plan: SweepPlan, comparison: SettingComparison, names: Sequence[str], n_settings: int
+) -> str:
+    """Returns the sentence on whether the first setting is better than the second.
+
+    `learning_rate 2e-05 is better than learning_rate 1e-04 (+0.0210, 95 % +0.0100 to +0.0320, ...)`
+
+    Args:
+        plan: Of the sweep.
+        comparison: Of the two settings.
+        names: Of the two, as `setting_text` gives them.
+        n_settings: Settings that have a score.
+    """
     difference = comparison.difference
     digits = (
         f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p "
@@ -352,8 +377,8 @@ def _verdict(plan: SweepPlan, comparison: SettingComparison, names: Sequence[str
         sentence += ", which takes two seeds" if difference.p < ALPHA else ""
     elif plan.choose == "best-run":
         sentence = f"the best run of {names[0]} is {better} than that of {names[1]}"
-    if of > 2:
-        message += f", the first two of {of} settings"
+    if n_settings > 2:
+        message += f", the first two of {n_settings} settings"
     sentence += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
     if comparison.left_out:
         away = count(len(comparison.left_out), "score")
@@ -512,6 +537,7 @@ def _runs(document: SweepDocument, state: str) -> str:
 
 
 def _folds(document: SweepDocument) -> list[str]:
+    """Returns notes on how scores were made of K folds: of their pooled answers, or as a mean."""
     valued = [score for score in document.scores if score.value is not None]
     means = sum(score.how == "mean of folds" for score in valued)
     K = document.folds

@@ -108,6 +108,7 @@ def _halving(plan: SweepPlan) -> dict[str, Any] | None:
 
 
 def _kind(cell: SweepCell) -> Kind:
+    """Returns what a step's time depends on: batch size, accumulation, model, longest input."""
     recipe = cell.recipe
     return (
         recipe.training.batch_size,
@@ -149,9 +150,10 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
 
     Training is scaled as steps, scoring as epochs, and the model is written once.
     """
-    other, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
+    # Where no run of its kind was timed, the first one has to do.
+    timed_cell, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
     steps, epochs = _steps_and_epochs(cell, sweep)
-    timed_steps, timed_epochs = _steps_and_epochs(other, sweep)
+    timed_steps, timed_epochs = _steps_and_epochs(timed_cell, sweep)
     shares = {
         "train": steps / timed_steps,
         "evaluate": epochs / timed_epochs,

@@ -97,19 +97,22 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     """Returns why a run is lost, judged by its losses so far; an empty string when it is not.
 
     Args:
-        outcome: of the run.
+        outcome: Of the run so far, with its first 5 and its last 10 losses.
         likelihood: whether the losses are log likelihoods, so that a single one can tell.
     """
     if not outcome.last_losses:
         return ""
-    first = outcome.first_losses
+    first_loss = outcome.first_losses[0]
     loss = outcome.last_losses[-1]
-    if likelihood and loss > _SUDDEN * max(1.0, first[0]):
-        return f"the loss is {loss:.3g}, and was {first[0]:.3g} in the first step"
-    last = float(np.mean(outcome.last_losses))
+    # At least 1: where the first loss is near 0, a hard batch alone can be five times as much.
+    if likelihood and loss > _SUDDEN * max(1.0, first_loss):
+        return f"the loss is {loss:.3g}, and was {first_loss:.3g} in the first step"
+
+    first_mean = float(np.mean(outcome.first_losses))
+    last_mean = float(np.mean(outcome.last_losses))
     lowest = _CHANCE if likelihood else 0.0
-    if outcome.step >= _SLOW_AFTER and last > _SLOW * max(lowest, float(np.mean(first))):
+    if outcome.step >= _SLOW_AFTER and last_mean > _SLOW * max(lowest, first_mean):
         return (
-            f"the last 10 losses are {last:.3g} on average, the first 5 were {np.mean(first):.3g}"
+            f"the last 10 losses are {last_mean:.3g} on average, the first 5 were {first_mean:.3g}"
         )
     return ""

@@ -178,6 +178,7 @@ class Jobs:
                 self._engine.leave()
 
     def _stop(self, number: int, _: object) -> None:
+        """Handles a signal: the first one cancels all jobs, a second one ends this process."""
         is_first = not self._request.number
         if self._request.hear(number):
             end_now(number)
@@ -258,8 +259,9 @@ class Jobs:
                         n_refusals_alone = 0
                     else:
                         n_refusals_alone = n_refusals_alone + 1
-                    most = _MOST_REFUSALS if self._n_ended else 0
-                    if n_refusals_alone > most:
+                    # Before any job has ended, the refusal is of the options, not of the number.
+                    allowed_refusals = _MOST_REFUSALS if self._n_ended else 0
+                    if n_refusals_alone > allowed_refusals:
                         self._is_refused = True
                         raise
                     problem = f"{error.message}; other runs wait until one of the jobs has ended"

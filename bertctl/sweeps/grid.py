@@ -130,7 +130,11 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
 def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
     """Reads `--seeds`: `5` or `init=3,order=3`.
 
-    The first is initialisation and data order together, the second each with each.
+    A number counts seeds that set initialisation and data order together. With `init` and `order`
+    each initialisation is combined with each order. With first=42:
+
+        "2" -> [{"init": 42, "order": 42}, {"init": 43, "order": 43}]
+        "init=1,order=2" -> [{"init": 42, "order": 42}, {"init": 42, "order": 43}]
 
     Args:
         argument: as typed.
@@ -144,8 +148,8 @@ def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
         pairs = [(i, i) for i in range(int(text))]
     elif re.fullmatch(r"init=[1-9]\d*(,order=[1-9]\d*)?|order=[1-9]\d*(,init=[1-9]\d*)?", text):
         counts = {}
-        for part in text.split(","):
-            name, _, number = part.partition("=")
+        for assignment in text.split(","):
+            name, _, number = assignment.partition("=")
             counts[name] = int(number)
         pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
     else:
@@ -216,11 +220,15 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
 
 
 def _values(dotted: str, raw_values: Sequence[Any], problems: list[str]) -> list[Any]:
+    """Returns the values of a recipe field as the recipe takes them.
+
+    What is wrong with them, or given twice, is added to `problems`.
+    """
     values: list[Any] = []
     for raw_value in raw_values:
-        value, wrong = read_field(dotted, raw_value)
-        problems.extend(wrong)
-        if value in values and not wrong:
+        value, field_problems = read_field(dotted, raw_value)
+        problems.extend(field_problems)
+        if value in values and not field_problems:
             problems.append(f"{dotted}: {value} is given twice")
         values.append(value)
     return values

@@ -189,13 +189,14 @@ def rung_text(plan: SweepPlan, rung: Rung) -> str:
     """Returns what was decided at a rung, for people."""
     text = f"rung {rung.number}: {count(len(rung.promoted), 'run')} of {len(rung.runs)} continue"
     if rung.promoted:
-        last = min(rung.promoted, key=lambda name: -plan.sign * rung.scores[name].value)
-        text += f", the last with {plan.primary} {rung.scores[last].value:.4f}"
+        # `plan.sign` makes the best score the lowest, and so its negative the worst one.
+        worst_promoted = min(rung.promoted, key=lambda name: -plan.sign * rung.scores[name].value)
+        text += f", the last with {plan.primary} {rung.scores[worst_promoted].value:.4f}"
     if rung.stopped:
-        best = min(rung.stopped, key=lambda name: plan.sign * rung.scores[name].value)
+        best_stopped = min(rung.stopped, key=lambda name: plan.sign * rung.scores[name].value)
         text += (
             f"; {count(len(rung.stopped), 'run')} stopped, the best with "
-            f"{rung.scores[best].value:.4f}"
+            f"{rung.scores[best_stopped].value:.4f}"
         )
     return text
 

@@ -34,10 +34,10 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
             "no folder to merge is given", remedy=command("sweep-merge DIR DIR ...", output="OUT")
         )
     plans = [read_plan(folder) for folder in folders]
-    for folder, other in zip(folders[1:], plans[1:], strict=True):
+    for folder, shard_plan in zip(folders[1:], plans[1:], strict=True):
         refuse_other_plan(
             plans[0],
-            other,
+            shard_plan,
             f"{folders[0]} and {folder}: they were started",
             "They can't be merged.",
         )

@@ -100,6 +100,7 @@ def chosen_by(chosen: ChosenSetting) -> str:
 
 
 def _tiles(document: SweepDocument) -> Iterator[Tile]:
+    """Yields the tiles at the top of a sweep's page: scores, then baseline, runs and time."""
     chosen = document.chosen
     counts = document.counts
     primary = document.primary
@@ -120,9 +121,10 @@ def _tiles(document: SweepDocument) -> Iterator[Tile]:
         )
         if chosen.expected is not None:
             yield Tile("expected of a new seed", figure(chosen.expected), _corrected(document))
-        best = document.expected_best
-        of_one = f"of one run: {figure(best[0].value)}"
-        yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1].value), of_one)
+        expected = document.expected_best  # entry n - 1 is for the best of n runs
+        of_one = f"of one run: {figure(expected[0].value)}"
+        label = f"expected best of {count(len(expected), 'run')}"
+        yield Tile(label, figure(expected[-1].value), of_one)
     for entry in document.test or ():
         ends = interval(entry.low, entry.high)
         spread = f"95 %: {ends}" if ends else ""
@@ -159,13 +161,14 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
             expectation = f"{figure(chosen.expected)} (measured {figure(chosen.mean)})"
             yield "expected of a new seed", f"{expectation}, {_corrected(document)}; {run}"
         yield "comparison", document.comparison.sentence
-        best = document.expected_best
-        parts = [
-            f"{figure(best[n - 1].value)} ± {figure(best[n - 1].deviation)} of {count(n, 'run')}"
-            for n in dict.fromkeys((1, 5, len(best)))
-            if n <= len(best)
-        ]
-        yield "expected best", f"{', '.join(parts)} (Dodge et al. 2019)"
+        expected = document.expected_best  # entry n - 1 is for the best of n runs
+        texts = []
+        for n in dict.fromkeys((1, 5, len(expected))):
+            if n <= len(expected):
+                entry = expected[n - 1]
+                value = f"{figure(entry.value)} ± {figure(entry.deviation)}"
+                texts.append(f"{value} of {count(n, 'run')}")
+        yield "expected best", f"{', '.join(texts)} (Dodge et al. 2019)"
     if document.baseline is not None:
         yield "majority", f"{figure(document.baseline)}, the score of the best constant prediction"
     settings = document.values_by_setting
@@ -199,6 +202,7 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
 
 
 def _settings(document: SweepDocument, folder: Path) -> Section:
+    """Returns the section on settings: heat map and chart if one was chosen, then the table."""
     blocks: list[Block] = []
     if document.chosen is not None:
         grid = grid_table(document)
@@ -226,6 +230,7 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
     assignments = [setting.values for setting in document.settings]
     values = {axis: _axis_values(axis, assignments) for axis in document.axes}
     varied = [axis for axis in document.axes if len(values[axis]) > 1]
+    # The learning rate first, for the rows; the order of the others stays.
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
     sizes = [len(values[axis]) for axis in varied]
     if (
@@ -240,14 +245,14 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
     for setting in document.settings:
         settings[repr([setting.values.get(axis) for axis in varied])] = setting
     rows: list[list[str | Cell]] = []
-    for first in values[varied[0]]:
-        in_row = (settings.get(repr([first, *others])) for others in combinations)
-        rows.append([value_text(first), *(_mean_cell(setting, document) for setting in in_row)])
+    for row_value in values[varied[0]]:
+        in_row = (settings.get(repr([row_value, *column])) for column in combinations)
+        rows.append([value_text(row_value), *(_mean_cell(row, document) for row in in_row)])
     columns = [Column(names[varied[0]])]
-    for others in combinations:
+    for combination in combinations:
         texts = [
             f"{names[axis]} {value_text(value)}"
-            for axis, value in zip(varied[1:], others, strict=True)
+            for axis, value in zip(varied[1:], combination, strict=True)
         ]
         columns.append(Column(", ".join(texts), number=True))
     has_deviation = any(setting.deviation is not None for setting in document.settings)
@@ -365,6 +370,7 @@ def _rung_cells(row: SettingRow) -> list[str]:
 
 
 def _expected(document: SweepDocument, folder: Path) -> Section:
+    """Returns the section on the score to expect of the best of n runs; empty without a choice."""
     if document.chosen is None:
         return Section("expected", "Expected best", [])
     entries = document.expected_best
@@ -383,6 +389,7 @@ def _expected(document: SweepDocument, folder: Path) -> Section:
 
 
 def _runs(document: SweepDocument) -> Section:
+    """Returns the section with a table of all runs: setting, seed, fold, state, score and time."""
     values = document.values_by_setting
     seconds = document.performance.runs
     columns = [Column("run"), Column("setting"), Column("seed"), Column("fold", number=True)]

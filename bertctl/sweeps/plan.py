@@ -198,11 +198,11 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     """
     before = find_plan(folder)
     if before is not None:
-        again = (
-            f"Start a new sweep with `output=ANOTHER_FOLDER`, or continue {folder} as "
-            f"it was started."
+        remedy = (
+            "Start a new sweep with `output=ANOTHER_FOLDER`, "
+            f"or continue {folder} as it was started."
         )
-        refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)
+        refuse_other_plan(before, plan, f"the sweep in {folder} was started", remedy)
         if before.shard != plan.shard:
             plan = plan.model_copy(update={"shard": None})
     if plan != before:
@@ -251,7 +251,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: s
 def _changed_settings(before: SweepPlan, now: SweepPlan) -> list[str]:
     """Returns a sentence for each field of the recipe, and each part of the plan, that differs."""
     fields = differing(before.base_recipe(), now.base_recipe())
-    changes = [f"{name}: {old} then, {new} now" for name, old, new in fields]
+    changes = [f"{name}: {earlier} then, {present} now" for name, earlier, present in fields]
 
     old_plan = before.model_dump()
     new_plan = now.model_dump()

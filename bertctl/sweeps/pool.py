@@ -127,6 +127,7 @@ class Pool:
                 self._dismiss()
 
     def _start(self, number: int) -> _Worker:
+        """Starts a worker process; workers share the devices in turn."""
         parent_end, worker_end = self._context.Pipe()
         if self._devices:
             device = self._devices[number % len(self._devices)]
@@ -139,12 +140,13 @@ class Pool:
         with warnings.catch_warnings():
             # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            # Until it can hear them: else one may be lost.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_AT_START)
+            # The worker inherits the mask: signals wait until it has its handlers, or they might be
+            # lost.
+            mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_AT_START)
             try:
                 process.start()
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask_before)
         worker_end.close()
         return _Worker(process, parent_end, number)
 
@@ -211,14 +213,14 @@ class Pool:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
         is_first = not self._request.number
-        again = self._request.hear(number) and not self._is_patient
-        if not (is_first or again):
+        kills = self._request.hear(number) and not self._is_patient
+        if not (is_first or kills):
             return
         for worker in list(self._workers):
             if worker.process.is_alive() and worker.process.pid:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker.process.pid, signal.SIGKILL if again else number)
-        if again:  # they have saved nothing, so it is not said that they have
+                    os.kill(worker.process.pid, signal.SIGKILL if kills else number)
+        if kills:  # they have saved nothing, so it is not said that they have
             end_now(number)
 
 

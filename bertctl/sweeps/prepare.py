@@ -247,15 +247,16 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
     rows = data.splits["train"]
     if base.data.first_train_rows is not None:
         rows = first_rows(rows, base.data.first_train_rows)
-    most = most_folds(rows, groups_of(rows, base, data.columns))
-    if not 2 <= most < request.folds:
+    possible_folds = most_folds(rows, groups_of(rows, base, data.columns))
+    # With fewer than 2 there is no split at all, which is refused later.
+    if not 2 <= possible_folds < request.folds:
         return request
 
     reason = f"{rows.source} has {count(len(rows), 'row')}"
-    if most < len(rows):
-        reason += f" in {most} groups that stay together"
-    listener.say(f"`folds={request.folds}`: {most} folds, as {reason}")
-    return replace(request, folds=most)
+    if possible_folds < len(rows):
+        reason += f" in {possible_folds} groups that stay together"
+    listener.say(f"`folds={request.folds}`: {possible_folds} folds, as {reason}")
+    return replace(request, folds=possible_folds)
 
 
 def _rungs(recipe: Recipe, encoded: Encoded) -> list[int]:
@@ -305,9 +306,10 @@ def _with_settings(
     encoded: dict[str, Encoded] = {}
     settings = request.settings
     if settings is None:
-        first = _cells(base, replace(request, settings=[{}]))[0]
-        encoded[first.key] = encode(first.recipe, listener=listener)
-        inputs = check(first.recipe, encoded[first.key])
+        # The recipe as it is, without a change, gives the values that the settings lie around.
+        base_cell = _cells(base, replace(request, settings=[{}]))[0]
+        encoded[base_cell.key] = encode(base_cell.recipe, listener=listener)
+        inputs = check(base_cell.recipe, encoded[base_cell.key])
         listener.say(inputs.chosen)
         settings = settings_around(inputs.recipe, axes_around(base))
     settings = pick(settings, request.random, seed=base.training.seed)
@@ -435,8 +437,8 @@ def _plan(
     checked: Mapping[str, Inputs],
 ) -> SweepPlan:
     """Returns the plan without its cells, whose names depend on the number of threads."""
-    first = next(iter(encoded))
-    primary = checked[first].primary
+    first_key = next(iter(encoded))
+    primary = checked[first_key].primary
     baselines = [inputs.baseline for inputs in checked.values() if inputs.primary == primary]
     data_hashes = {}
     for key, label in _data_labels(cells).items():
@@ -446,7 +448,7 @@ def _plan(
         name=base.name,
         recipe=given_values(base),
         primary=PrimaryMetric(
-            split=encoded[first].data.validation_splits[0],
+            split=encoded[first_key].data.validation_splits[0],
             name=primary,
             higher_is_better=higher_is_better(primary),
         ),
@@ -514,6 +516,11 @@ def _with_name(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) 
 
 
 def _refuse_twins(cells: Sequence[SweepCell]) -> None:
+    """Refuses two settings with the same run: a run's name is a hash of all that decides it.
+
+    Raises:
+        UsageError: Naming the two settings.
+    """
     by_name: dict[str, SweepCell] = {}
     for cell in cells:
         twin = by_name.setdefault(cell.name, cell)

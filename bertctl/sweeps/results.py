@@ -297,7 +297,13 @@ def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScor
 
 
 def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
-    first = cells[0]
+    """Returns the score of one setting and seed: of its run, or over the runs of its folds.
+
+    There is no value if a fold has none. Otherwise the metric is computed of the answers of all
+    folds together (`pooled folds`), or if that can't be done, it is the mean over the folds.
+    """
+    first = cells[0]  # all have the same setting and seed
+    # STATES goes from good to bad: a score is as doubtful as the worst of its runs.
     worst = max((cell.state for cell in cells), key=STATES.index)
     if plan.folds is None:
         return Score(
@@ -319,6 +325,7 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
             how="mean of folds",
         )
     if worst == "diverged":
+        # A diverged run has no answers; its value is the majority's or the worst one.
         pooled = None
     else:
         pooled = _pooled(plan, cells)
@@ -347,13 +354,13 @@ def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
     """
     try:
         lines = [read_lines(plan, [cell]) for cell in cells]
-        by_fold = [score_lines(plan, part) for part in lines]
+        by_fold = [score_lines(plan, fold_lines) for fold_lines in lines]
         pooled = score_lines(plan, list(chain.from_iterable(lines)))
     except BertctlError:
         return None
     fits = all(
-        part.agrees_with(cell.value)
-        for part, cell in zip(by_fold, cells, strict=True)
+        contributions.agrees_with(cell.value)
+        for contributions, cell in zip(by_fold, cells, strict=True)
         if cell.value is not None
     )
     return pooled.value if fits else None

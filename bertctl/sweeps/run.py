@@ -139,10 +139,10 @@ class SweepRunner:
         }
         total_work = sum(work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
-        first = self._sweep.encoded[self._sweep.cells[0].key]
-        say_disk(self._folder, disk_needed(plan, first, cells=len(waiting)), plan, listener)
+        sample = self._sweep.encoded[self._sweep.cells[0].key]
+        say_disk(self._folder, disk_needed(plan, sample, cells=len(waiting)), plan, listener)
 
-        def over(reply: CellReply) -> None:
+        def note_ended(reply: CellReply) -> None:
             replies.append(reply)
             self._done += reply.state != "interrupted"
             self._say(reply)
@@ -155,7 +155,7 @@ class SweepRunner:
 
         self._carry_out(
             waiting,
-            over,
+            note_ended,
             keep=plan.keep,
             jobs=plan.jobs,
         )
@@ -173,10 +173,10 @@ class SweepRunner:
         replies: list[CellReply] = []
         retried = {cell.name for cell in read_cells(self._folder)[1] if cell.state == "failed"}
         n_rungs = len(RUNG_SHARES) + 1
-        first = self._sweep.encoded[self._sweep.cells[0].key]
-        say_disk(self._folder, disk_needed(plan, first, cells=len(self._mine)), plan, listener)
+        sample = self._sweep.encoded[self._sweep.cells[0].key]
+        say_disk(self._folder, disk_needed(plan, sample, cells=len(self._mine)), plan, listener)
 
-        def over(reply: CellReply) -> None:
+        def note_ended(reply: CellReply) -> None:
             replies.append(reply)
             retried.discard(reply.cell)
             self._done += reply.state in ("done", "failed")
@@ -200,7 +200,7 @@ class SweepRunner:
                 pauses = {name: plan.rungs[name][current.number - 1] for name in waiting}
             self._carry_out(
                 waiting,
-                over,
+                note_ended,
                 keep=plan.keep,
                 jobs=plan.jobs,
                 pauses=pauses,
@@ -268,9 +268,8 @@ class SweepRunner:
             )
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
-        scripts = self._sweep.cells[
-            0
-        ].recipe.evaluation.metric_scripts  # of the recipe that was typed
+        # The scripts of the recipe that was typed.
+        scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts
         options: dict[str, object] = {
             "evaluation.metric_scripts": scripts,
             "data.test_file": typed.data.test_file,
@@ -319,6 +318,14 @@ class SweepRunner:
     def _pool(
         self, keep: Keep, jobs: int, *, trains_again: bool, pauses: Mapping[str, int]
     ) -> Pool | Jobs:
+        """Returns what runs are given to: jobs of Ray or Slurm, or workers on this machine.
+
+        Args:
+            keep: Which runs keep their model.
+            jobs: Runs at a time.
+            trains_again: Whether finished runs are trained once more.
+            pauses: The step at which a run waits at its rung, by its name.
+        """
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
         settings = WorkerSettings(
             folder=self._folder.absolute(),
@@ -369,28 +376,30 @@ class SweepRunner:
         return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)
 
     def _about(self) -> str:
+        """Returns `6 runs: 3 settings x 2 seeds; 1 done before; 2 at a time with 1 thread each`."""
         plan = self._plan
-        parts = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
+        factors = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
         if plan.folds:
-            parts.append(f"{plan.folds} folds")
-        runs_text = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
+            factors.append(f"{plan.folds} folds")
+        runs_text = f"{count(len(plan.cells), 'run')}: {' x '.join(factors)}"
         if len(self._mine) < len(plan.cells):
             share = f"; {len(self._mine)} of them here"
         else:
             share = ""
         if self._done:
-            done = f"; {self._done} done before"
+            done_before = f"; {self._done} done before"
         else:
-            done = ""
+            done_before = ""
         if plan.rungs:
             limit = round(100 * most_steps(plan) / full_steps(plan))
             runs_text += (
                 f", where the best continue at two rungs: at most {limit} % of the steps of all"
             )
         threads = count(plan.threads, "thread")
-        return f"{runs_text}{share}{done}; {plan.jobs} at a time with {threads} each"
+        return f"{runs_text}{share}{done_before}; {plan.jobs} at a time with {threads} each"
 
     def _say(self, reply: CellReply) -> None:
+        """Reports that a run has ended, or waits at a rung; a failed one as a warning."""
         cell = self._planned[reply.cell]
         if reply.state == "paused":
             self._listener.say(f"{self._label(cell)}: {self._rung_text(reply.cell)}")
@@ -425,6 +434,7 @@ class SweepRunner:
         return f"{setting}, {seed_text(self._plan.seeds[cell.seed])}{fold}"
 
     def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
+        """Returns a run's result, such as `f1 0.8123` or `f1 0.3333 (collapsed)`."""
         result = read_cell(self._folder, self._plan, cell)
         if reply.state == "failed":
             outcome = "diverged" if result.state == "diverged" else "failed"

@@ -41,12 +41,12 @@ def _with_power(value: float) -> str:
 def setting_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
     """Returns `learning_rate 5e-05, batch_size 16`."""
     names = short_names(axes)
-    parts = [
+    texts = [
         f"{name} {value_text(values[axis])}"
         for name, axis in zip(names, axes, strict=True)
         if axis in values
     ]
-    return ", ".join(parts) or _UNCHANGED
+    return ", ".join(texts) or _UNCHANGED
 
 
 def values_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
