@@ -57,11 +57,12 @@ def attention_parts(modules: Iterable[str]) -> list[AttentionParts]:
     names = set(modules)
     layers = []
     for name in names:
-        prefix, dot, last = name.rpartition(".")
-        value = f"{prefix}{dot}{_PAIRS.get(last, '')}"
+        prefix, dot, short_name = name.rpartition(".")
+        value = f"{prefix}{dot}{_PAIRS.get(short_name, '')}"
         is_of_decoder = any(word in name for word in _OF_DECODERS)
-        if last in _PAIRS and value in names and not is_of_decoder:
+        if short_name in _PAIRS and value in names and not is_of_decoder:
             layers.append(AttentionParts(name, value))
+    # By the numbers in their names, so that layer 10 comes after layer 2.
     return sorted(layers, key=lambda parts: [int(n) for n in re.findall(r"\d+", parts.query)])
 
 

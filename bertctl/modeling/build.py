@@ -190,6 +190,11 @@ def _adapt(model: Model, source: ModelSource, recipe: Recipe) -> None:
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
+    """Makes training compute activations again in the backward pass, which saves their memory.
+
+    Raises:
+        UsageError: The model's family can't do it.
+    """
     try:
         network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     except ValueError as error:

@@ -333,10 +333,9 @@ def _ridge_logits(
         for fold in range(int(fold_of_row.max()) + 1):
             if on_step is not None:
                 on_step()
-            held = fold_of_row == fold
-            logits[held] = fit(vectors[~held], labels[~held], strength, settings).logits(
-                vectors[held]
-            )
+            is_held_out = fold_of_row == fold
+            function = fit(vectors[~is_held_out], labels[~is_held_out], strength, settings)
+            logits[is_held_out] = function.logits(vectors[is_held_out])
         yield logits
 
 
@@ -347,9 +346,10 @@ def _logistic_logits(
     fold_of_row: Ints,
     on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
-    """Yields the same from vectors that are standardised by all training rows together.
+    """Yields (N, C) logits of the held-out rows, for each strength of a logistic regression.
 
-    That tells nothing of labels.
+    The vectors are standardised by all training rows together, with those of the fold: that tells
+    nothing of labels, and all folds can be computed at once.
     """
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if exclusive:
@@ -359,23 +359,23 @@ def _logistic_logits(
         targets = labels.astype(np.float32).reshape(len(labels), -1)
     scaled = Scaler.of(vectors)(vectors)
     strengths = settings.strengths
-    parts = [(targets, _row_weights(labels, settings))]
+    problems = [(targets, _row_weights(labels, settings))]
     # Each label has its own weights, as in the final fit.
     if settings.multi_label and settings.balanced:
-        parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
-    logits_by_part = [
+        problems = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
+    logits_by_problem = [
         cross_validated_logits(
             scaled,
-            part,
+            columns,
             fold_of_row,
             strengths,
             row_weights=weights,
             exclusive=exclusive,
             on_step=on_step,
         )
-        for part, weights in parts
+        for columns, weights in problems
     ]
-    for logits in np.concatenate(logits_by_part, axis=2):
+    for logits in np.concatenate(logits_by_problem, axis=2):
         if settings.n_outputs == 2 and logits.shape[1] == 1:
             # One number for the second of two classes: the first one's is 0.
             yield np.hstack([np.zeros_like(logits), logits])
@@ -467,8 +467,8 @@ def fit_mix(
     mixed = np.zeros((len(vectors), size), dtype=np.float32)
     for number, share in enumerate(mix):
         columns = slice(number * size, (number + 1) * size)
-        part = Scaler(scaler.mean[columns], scaler.scale[columns])
-        mixed += np.float32(share) * part(vectors[:, columns])
+        layer_scaler = Scaler(scaler.mean[columns], scaler.scale[columns])
+        mixed += np.float32(share) * layer_scaler(vectors[:, columns])
     fitted = fit(mixed, labels, strength, settings)
     spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
     return LinearFunction(
@@ -501,6 +501,7 @@ def _learn_mix(
     weights = _row_weights(labels, settings)[:, None]
 
     def loss(flat: Floats) -> tuple[float, Floats]:
+        """Returns the loss and its gradient; `flat` is mix, weight and bias in one array."""
         mix = softmax(flat[:layers])
         weight = flat[layers:-outputs].reshape(outputs, size)
         mixed = (mix.astype(np.float32) @ cube).reshape(n, size)
@@ -650,9 +651,10 @@ def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
 
 
 def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
+    """Returns (n,) the fold that holds out each row, from scikit-learn's pairs of indices."""
     sides = np.empty(n, dtype=np.int64)
-    for fold, (_, held) in enumerate(folds):
-        sides[held] = fold
+    for fold, (_, held_out) in enumerate(folds):
+        sides[held_out] = fold
     return sides
 
 

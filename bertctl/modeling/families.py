@@ -193,7 +193,7 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
         )
     family = family_of(config)
     kind = auto_class.removeprefix("AutoModelFor")
-    others = (
+    other_encoders = (
         "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT "
         f"(`{command('recipes ls', models=True)}`)"
     )
@@ -206,14 +206,14 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
             f"transformers has no network of the family '{family}' for this task ({kind}): "
             f"'{name}' can't be trained "
             "for it",
-            remedy=others + (probe if by_vectors else "") + ".",
+            remedy=other_encoders + (probe if by_vectors else "") + ".",
         )
     if auto_class == BARE and config.get("is_encoder_decoder"):
         message = (
             f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder "
             f"alone ('{name}')"
         )
-        raise UsageError(message, remedy=others + ".")
+        raise UsageError(message, remedy=other_encoders + ".")
     if family == "roformer":
         reason = "its head reads the padding"
     else:

@@ -54,7 +54,13 @@ class GraphNetwork(nn.Module):
         return self._head_outputs(inputs)
 
     def _head_outputs(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
+        """Returns what the network answers, its last hidden state, and what else was asked for.
+
+        With windows, the last layer gives its input in front of its output (`_with_input`), and the
+        two are parted here.
+        """
         if self._is_choice:
+            # One choice a row: (B, T) becomes (B, 1, T).
             inputs = {name: tensor.unsqueeze(1) for name, tensor in inputs.items()}
         if self._hidden_states:
             inputs = {**inputs, "output_hidden_states": True}

@@ -157,9 +157,10 @@ def _choose_strength(
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(len(labels))[:_CHOICE_ROWS]
     n_held = round(_HELD_OUT * len(order))
-    held = order[:n_held]
-    rest = order[n_held:]
-    if n_held < _FEWEST_HELD_OUT or bool((labels[rest] == labels[rest[0]]).all()):
+    held_out = order[:n_held]
+    fitted_rows = order[n_held:]
+    has_one_label = bool((labels[fitted_rows] == labels[fitted_rows[0]]).all())
+    if n_held < _FEWEST_HELD_OUT or has_one_label:
         return settings.strengths[0], float("nan")
 
     losses: list[float] = []
@@ -168,29 +169,31 @@ def _choose_strength(
         if row_weights is None:
             weights = None
         else:
-            weights = row_weights[rest]
+            weights = row_weights[fitted_rows]
         fitted = fit(
-            vectors[rest],
-            labels[rest],
+            vectors[fitted_rows],
+            labels[fitted_rows],
             strength,
             settings,
             row_weights=weights,
         )
-        function = _fit_to_train(fitted, labels[rest])
-        fitted_losses.append(log_loss(function.logits(vectors[rest]), labels[rest], weights))
-        logits = function.logits(vectors[held])
+        function = _fit_to_train(fitted, labels[fitted_rows])
+        logits = function.logits(vectors[fitted_rows])
+        fitted_losses.append(log_loss(logits, labels[fitted_rows], weights))
+        held_out_logits = function.logits(vectors[held_out])
         if row_weights is None:
-            held_weights = None
+            held_out_weights = None
         else:
-            held_weights = row_weights[held]
-        losses.append(log_loss(logits, labels[held], held_weights))
+            held_out_weights = row_weights[held_out]
+        losses.append(log_loss(held_out_logits, labels[held_out], held_out_weights))
         if losses[-1] > min(losses):  # the weaker ones learn more by heart, and take longest
             break
-    best = int(np.argmin(losses))
+    i_best = int(np.argmin(losses))
+    lowest_loss = losses[i_best]
     strength = _unsurprised_strength(
-        settings.strengths[: best + 1], fitted_losses[: best + 1], losses[best]
+        settings.strengths[: i_best + 1], fitted_losses[: i_best + 1], lowest_loss
     )
-    return strength, losses[best]
+    return strength, lowest_loss
 
 
 def _unsurprised_strength(

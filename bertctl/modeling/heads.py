@@ -90,8 +90,8 @@ def allow_ends_within(network: Any) -> None:
             return forward(input_ids=input_ids, **keyword_inputs)
         logits = []
         for i, ids in enumerate(input_ids):
-            others = {name: tensor[i : i + 1] for name, tensor in keyword_inputs.items()}
-            logits.append(forward(input_ids=ids[None], **others).logits)
+            row_inputs = {name: tensor[i : i + 1] for name, tensor in keyword_inputs.items()}
+            logits.append(forward(input_ids=ids[None], **row_inputs).logits)
         return SimpleNamespace(logits=torch.cat(logits))
 
     network.forward = rows_alone
@@ -192,14 +192,14 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
 
     None where there is none, or where it is not trained.
     """
-    _, last = last_layer(network)
-    size = last.in_features
+    _, output_layer = last_layer(network)
+    size = output_layer.in_features
     candidates = [module for _, module in head_modules(network)]
     pooler = getattr(getattr(network, "base_model", None), "pooler", None)
     if isinstance(pooler, nn.Module):
         candidates += [*pooler.modules()]
     for module in candidates:
-        if not isinstance(module, nn.Linear) or module is last:
+        if not isinstance(module, nn.Linear) or module is output_layer:
             continue
         if tuple(module.weight.shape) == (size, size) and module.bias is not None:
             if module.weight.requires_grad:

@@ -113,6 +113,10 @@ def select_layers(model: "Model", layers: Sequence[int]) -> None:
 
 
 def _select_modules(network: "nn.Module", layers: Sequence[int]) -> None:
+    """Keeps these layers of a network, in place; layers count from 1.
+
+    What has a layer's number or the number of layers as an attribute gets the new one.
+    """
     from torch import nn
 
     for name, stack in layer_stacks(network).items():
@@ -131,6 +135,7 @@ def _select_modules(network: "nn.Module", layers: Sequence[int]) -> None:
 
 
 def _select_in_torch_bert(network: Any, layers: Sequence[int]) -> None:
+    """Changes the configs of a network of `torch_bert.py` to these layers."""
     for part in (network, network.base_model):
         part.saved_config = kept_config(part.saved_config, layers)
         part.config.num_hidden_layers = len(layers)
@@ -140,6 +145,8 @@ def _select_in_torch_bert(network: Any, layers: Sequence[int]) -> None:
 
 
 def _select_in_transformers(network: Any, layers: Sequence[int]) -> None:
+    """Changes the configs of a network of transformers to these layers, lists by layer included."""
+    # Modules share configs: each is changed once.
     configs = {
         id(part.config): part.config for part in network.modules() if hasattr(part, "config")
     }

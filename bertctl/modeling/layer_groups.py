@@ -115,12 +115,13 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
     for name, parameter in network.named_parameters():
         if lowest <= depths[name] <= training.freeze_layers:
             parameter.requires_grad_(False)
-    left = [
+    # A pooler alone is no part of a text's vector.
+    trained_from_start = [
         name
         for name, weight in network.named_parameters()
         if weight.requires_grad and not (gradual or "pooler" in name)
     ]
-    if not (left or any(map(is_head, depths))):
+    if not (trained_from_start or any(map(is_head, depths))):
         message = (
             "this model's vectors come from its layers alone: it has no head that could be trained "
             "while these are not"

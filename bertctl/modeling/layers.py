@@ -26,7 +26,7 @@ Join = Literal["one", "sum", "concat", "weighted"]
 def _named_layers(n_layers: int) -> dict[str, tuple[tuple[int, ...], Join]]:
     """Returns which hidden states each name stands for, and what becomes of them."""
     last_four = tuple(range(max(1, n_layers - 3), n_layers + 1))
-    every = tuple(range(1, n_layers + 1))
+    all_layers = tuple(range(1, n_layers + 1))
     return {
         "word-embeddings": ((WORD_EMBEDDINGS,), "one"),
         "embeddings": ((0,), "one"),
@@ -34,9 +34,9 @@ def _named_layers(n_layers: int) -> dict[str, tuple[tuple[int, ...], Join]]:
         "second-to-last": ((n_layers - 1,), "one"),
         "sum-last-4": (last_four, "sum"),
         "concat-last-4": (last_four, "concat"),
-        "sum-all": (every, "sum"),
+        "sum-all": (all_layers, "sum"),
         "weighted-last-4": (last_four, "weighted"),
-        "weighted-all": (every, "weighted"),
+        "weighted-all": (all_layers, "weighted"),
     }
 
 
@@ -132,6 +132,13 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
 
 
 def _choice(name: str, n_layers: int) -> LayerChoice:
+    """Returns the hidden states that a name or number stands for, and how they are joined.
+
+    Of 12 layers, `12`, `-1` and `last` are the same state; 0 is the embeddings.
+
+    Raises:
+        UsageError: The model has no such layer.
+    """
     if name.lstrip("-").isdecimal() and name.count("-") <= 1:
         number = int(name)
         if -n_layers <= number <= n_layers:
@@ -210,10 +217,10 @@ def join_states(choice: LayerChoice, states: Mapping[int, "Tensor"]) -> "Tensor"
     """
     import torch
 
-    parts = [states[state] for state in choice.states]
+    chosen_states = [states[number] for number in choice.states]
     if choice.join == "one":
-        return parts[0]
+        return chosen_states[0]
     if choice.join == "sum":
         # In fp32: a sum of bf16 numbers would lose what the later ones add.
-        return torch.stack([part.float() for part in parts]).sum(dim=0)
-    return torch.cat(parts, dim=-1)
+        return torch.stack([state.float() for state in chosen_states]).sum(dim=0)
+    return torch.cat(chosen_states, dim=-1)

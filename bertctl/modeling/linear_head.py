@@ -107,9 +107,9 @@ def read_probe(folder: Path) -> tuple[LinearHead, ProbeDocument]:
     """
     from safetensors.numpy import load_file
 
-    again = "Run `bertctl probe` again with `overwrite=True`."
-    document = read_json_document(folder / DOCUMENT, ProbeDocument, remedy=again)
-    with loading(folder / WEIGHTS, kind=UnavailableError, remedy=again):
+    remedy = "Run `bertctl probe` again with `overwrite=True`."
+    document = read_json_document(folder / DOCUMENT, ProbeDocument, remedy=remedy)
+    with loading(folder / WEIGHTS, kind=UnavailableError, remedy=remedy):
         arrays = load_file(folder / WEIGHTS)
         fields: dict[str, Any] = {name: getattr(document, name) for name in _DOCUMENTED}
         return LinearHead(

@@ -531,10 +531,10 @@ def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
         f"{name} (of another shape)" if name in mismatched else name for name in names[:3]
     ]
     if len(names) > 3:
-        more = f", ... ({len(names)} in all)"
+        total = f", ... ({len(names)} in all)"
     else:
-        more = ""
-    return ", ".join(visible_names) + more
+        total = ""
+    return ", ".join(visible_names) + total
 
 
 def _prefix_remedy(info: Mapping[str, Any]) -> str:
@@ -659,12 +659,12 @@ def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | Non
     return [numbers[requested[number]] for number in sorted(requested)]
 
 
-def _reorder_outputs(last: "nn.Linear", order: Sequence[int]) -> None:
+def _reorder_outputs(output_layer: "nn.Linear", order: Sequence[int]) -> None:
     """Puts the outputs of a head into another order, in place."""
     import torch
 
     with torch.no_grad():
-        for parameter in last.parameters(recurse=False):
+        for parameter in output_layer.parameters(recurse=False):
             parameter.copy_(parameter[list(order)].clone())
 
 
@@ -801,10 +801,10 @@ def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
             return True
         # It would put a space before each part of a word.
         if tokenizer.normalizer:
-            first = [tokenizer.normalizer]
+            existing = [tokenizer.normalizer]
         else:
-            first = []
-        tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
+            existing = []
+        tokenizer.normalizer = normalizers.Sequence([*existing, normalizers.Prepend(" ")])
     return False
 
 

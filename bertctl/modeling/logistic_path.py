@@ -55,7 +55,7 @@ def cross_validated_logits(
     at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
     curve = np.maximum(spectrum, 0.0)
     row_indices = np.arange(len(vectors))
-    parts = []
+    logits_by_block = []
     for i in range(0, len(strengths), at_once):
         chosen = np.array(strengths[i : i + at_once])
         logits = _solve(
@@ -67,8 +67,9 @@ def cross_validated_logits(
             exclusive=exclusive,
             on_step=on_step,
         )
-        parts.append(logits[row_indices, fold_of_row])
-    return np.concatenate(parts, axis=1).swapaxes(0, 1)
+        # Of each row the logits of the fit that has not seen it: (N, S, C).
+        logits_by_block.append(logits[row_indices, fold_of_row])
+    return np.concatenate(logits_by_block, axis=1).swapaxes(0, 1)
 
 
 def _solve(
@@ -101,7 +102,7 @@ def _solve(
     ahead = weight
     ahead_bias = bias
     momentum = np.ones((folds, count), dtype=np.float32)
-    first = None
+    first_size = None
     for _ in range(_MAX_STEPS):
         if on_step is not None:
             on_step()
@@ -117,18 +118,19 @@ def _solve(
         step = gradient / curvature
         step_bias = of_bias / flat
         size_now = (gradient * step).sum(axis=(0, 3)) + (of_bias * step_bias).sum(axis=2)  # (F, S)
-        first = size_now if first is None else first
-        if bool((size_now <= _TOLERANCE**2 * first).all()):
+        first_size = size_now if first_size is None else first_size
+        if bool((size_now <= _TOLERANCE**2 * first_size).all()):
             break
-        new = ahead - step
+        # Nesterov's momentum, which starts anew where the step would go uphill.
+        new_weight = ahead - step
         new_bias = ahead_bias - step_bias
-        uphill = (gradient * (new - weight)).sum(axis=(0, 3)) > 0
+        uphill = (gradient * (new_weight - weight)).sum(axis=(0, 3)) > 0
         momentum = np.where(uphill, np.float32(1.0), momentum).astype(np.float32)
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         push = np.where(uphill, 0.0, (momentum - 1) / following).astype(np.float32)[:, :, None]
-        ahead = new + push * (new - weight)
+        ahead = new_weight + push * (new_weight - weight)
         ahead_bias = new_bias + push * (new_bias - bias)
-        weight = new
+        weight = new_weight
         bias = new_bias
         momentum = following.astype(np.float32)
     return np.asarray(

@@ -47,6 +47,11 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
+    """Returns the names of a head's outputs: `id2label`, or `LABEL_0`, ... as transformers has it.
+
+    Raises:
+        UnavailableError: id2label has a key that is no number.
+    """
     id2label = model_config.get("id2label")
     if id2label:
         by_number = {

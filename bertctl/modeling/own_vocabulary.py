@@ -112,9 +112,11 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
     written = {path.name for path in source.folder.glob("*.json")}
     written |= {module.name for module in source.folder.glob("[0-9]_*/")}
     written |= {"tokenizer.json", "vocab.txt", "model.safetensors", "config.json"}
-    others = sorted(names - written)
-    if others:
-        message = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
+    foreign_files = sorted(names - written)
+    if foreign_files:
+        message = (
+            f"{folder} has more in it than a model of {source.name}, such as {foreign_files[0]}"
+        )
         raise UsageError(message, remedy="Choose another folder with `output=`.")
 
 
@@ -123,14 +125,14 @@ def _write(
 ) -> dict[str, Any]:
     weights = _changed_weights(source.folder, changed)
     size = len(changed.kept) + len(changed.words)
-    new = {int(old): i for i, old in enumerate(changed.kept)}
+    new_ids = {int(old_id): i for i, old_id in enumerate(changed.kept)}
     from safetensors.torch import save_file
 
     with replacing(folder) as aside:
         aside.mkdir()
         for file in source.folder.glob("*.json"):
             if file.name in _NUMBERED:
-                write_json(aside / file.name, _renumbered(read_json(file), new, size))
+                write_json(aside / file.name, _renumbered(read_json(file), new_ids, size))
             elif file.name not in _WRITTEN:
                 shutil.copyfile(file, aside / file.name)
         for module in source.folder.glob("[0-9]_*/"):  # of sentence-transformers
@@ -216,11 +218,11 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     for ids in changed.pieces:
         share_within = 1 - 1 / len(ids)
         entries.append(table[ids].mean(0) + share_within * difference)
-    new = torch.stack(entries)
-    if tensor.dim() == 1:
-        new += torch.tensor([word.count for word in changed.words]).log()
-        new -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])
-    return torch.cat([selected, new.movedim(0, axis).to(tensor.dtype)], axis)
+    of_new_words = torch.stack(entries)
+    if tensor.dim() == 1:  # a bias
+        of_new_words += torch.tensor([word.count for word in changed.words]).log()
+        of_new_words -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])
+    return torch.cat([selected, of_new_words.movedim(0, axis).to(tensor.dtype)], axis)
 
 
 def _weighted_mean(table: "Tensor", weights: "Tensor") -> "Tensor":
@@ -231,21 +233,26 @@ def _weighted_mean(table: "Tensor", weights: "Tensor") -> "Tensor":
     return mean
 
 
-def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> dict[str, Any]:
+def _renumbered(settings: dict[str, Any], new_ids: Mapping[int, int], size: int) -> dict[str, Any]:
     """Returns settings with the new size, and new ids.
 
     The ids are those of `..._token_id`, and of tokens added to a tokenizer.
+
+    Args:
+        settings: Content of config.json or tokenizer_config.json.
+        new_ids: New id by old id.
+        size: Of the new vocabulary.
     """
 
     def changed(name: str, value: Any) -> Any:
         if name == "added_tokens_decoder":
-            return {str(new[int(old)]): token for old, token in value.items()}
+            return {str(new_ids[int(old_id)]): token for old_id, token in value.items()}
         if not name.endswith("_token_id"):
             if name == "vocab_size":
                 return size
             return value
         if isinstance(value, list):
-            return [new[token_id] for token_id in value]
-        return new.get(value, value)
+            return [new_ids[token_id] for token_id in value]
+        return new_ids.get(value, value)
 
     return {name: changed(name, value) for name, value in settings.items()}

@@ -77,17 +77,17 @@ def pool(
     token_mask = mask
     if counted is not None:
         if mask is None:
-            every = torch.ones_like(counted)
+            is_token = torch.ones_like(counted)
         else:
-            every = mask
-        is_counted = counted.any(dim=1, keepdim=True)
-        token_mask = (counted & is_counted) | (every & ~is_counted)
+            is_token = mask
+        has_counted = counted.any(dim=1, keepdim=True)
+        token_mask = (counted & has_counted) | (is_token & ~has_counted)
     if "mean" in how or "mean-max" in how:
         if token_mask is None:
-            everything = torch.ones(vectors.shape[:2], device=vectors.device)
+            ones = torch.ones(vectors.shape[:2], device=vectors.device)
         else:
-            everything = token_mask.float()
-        weights = everything / everything.sum(dim=1, keepdim=True)
+            ones = token_mask.float()
+        weights = ones / ones.sum(dim=1, keepdim=True)
         # A product of matrices: reads the vectors once, where masking them first would write them
         # again. Padding may hold anything finite; its weight is 0.
         made["mean"] = torch.bmm(weights[:, None, :], vectors.float())[:, 0]
@@ -154,8 +154,9 @@ def pool_arrays(
         (B, D), of mean-max (B, 2 D).
     """
     if how == "cls":
-        last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
-        position = last if cls_last else mask.argmax(axis=1)
+        # `argmax` is the first True: padding may be on either side.
+        last_position = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+        position = last_position if cls_last else mask.argmax(axis=1)
         return np.asarray(vectors[np.arange(len(vectors)), position])
     if counted is not None:
         has_some = counted.any(axis=1, keepdims=True)
@@ -186,20 +187,21 @@ def join_windows(
     how = {"mean": how, "logits": "cls"}.get(windows, windows)
     if how == "mean-max":
         half = vectors.shape[1] // 2
-        parts = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
-        return np.hstack([join_windows(part, owners, counts, name) for part, name in parts])
+        halves = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
+        return np.hstack([join_windows(columns, owners, counts, name) for columns, name in halves])
+    # Windows of a text side by side; a text starts where the owner changes.
     order = np.argsort(owners, kind="stable")
-    first = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
     if how == "first":
-        return vectors[order[first]]
+        return vectors[order[starts]]
     if how == "max":
-        return np.asarray(np.maximum.reduceat(vectors[order], first), dtype=np.float32)
+        return np.asarray(np.maximum.reduceat(vectors[order], starts), dtype=np.float32)
     if how == "mean":
         weights = counts[order].astype(np.float64)
     else:
         weights = np.ones(len(owners))
-    summed = np.add.reduceat(vectors[order] * weights[:, None], first)
-    return (summed / np.add.reduceat(weights, first)[:, None]).astype(np.float32)
+    summed = np.add.reduceat(vectors[order] * weights[:, None], starts)
+    return (summed / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
 
 
 def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "Tensor":

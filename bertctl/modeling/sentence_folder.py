@@ -256,12 +256,20 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """Returns the names of the poolings whose vectors are joined, such as `("cls", "mean")`.
+
+    Version 6 of sentence-transformers has `pooling_mode`, a name or several; earlier ones have a
+    key such as `pooling_mode_mean_tokens` for each.
+
+    Raises:
+        UnavailableError: One of them can't be computed here.
+    """
     modes = settings.get("pooling_mode")
     if modes is None:  # before version 6
-        old = {name for name in settings if name.startswith("pooling_mode_") and settings[name]}
-        modes = [name for name, key in _OLD_MODES.items() if key in old] + sorted(
-            old - {*_OLD_MODES.values()}
-        )
+        keys = {name for name in settings if name.startswith("pooling_mode_") and settings[name]}
+        # Unknown ones too, to be refused below.
+        unknown_keys = sorted(keys - {*_OLD_MODES.values()})
+        modes = [name for name, key in _OLD_MODES.items() if key in keys] + unknown_keys
     if isinstance(modes, str):
         names = (modes,)
     else:
@@ -276,6 +284,11 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
 
 
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
+    """Returns the dense layer that a Dense module's config.json describes.
+
+    Raises:
+        UnavailableError: Its activation is not one of torch's that are known here.
+    """
     module, _, activation = str(settings["activation_function"]).rpartition(".")
     if not (module.startswith("torch.nn") and activation in ACTIVATIONS):
         message = (
@@ -349,8 +362,8 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
         }
         for i, kind in enumerate(kinds)
     ]
-    old = {key: name in modules.poolings for name, key in _OLD_MODES.items()}
-    pooling: dict[str, Any] = {"word_embedding_dimension": size, **old}
+    old_keys = {key: name in modules.poolings for name, key in _OLD_MODES.items()}
+    pooling: dict[str, Any] = {"word_embedding_dimension": size, **old_keys}
     if len(modules.poolings) > 1:  # older versions know no order of several
         pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
     # sentence-transformers has no fallback for a missing prompt.

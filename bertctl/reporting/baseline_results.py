@@ -60,10 +60,10 @@ def baseline_difference(
         )
     with loading(f"the baselines of {run.path}", remedy=DAMAGED):
         ours = answers.contributions(lines, metric)
-        other = answers.contributions(theirs, metric)
-    if ours is None or other is None:
+        of_baseline = answers.contributions(theirs, metric)
+    if ours is None or of_baseline is None:
         raise not_computable(metric, str(run.task))
-    return ours.difference(other), other.value
+    return ours.difference(of_baseline), of_baseline.value
 
 
 def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Difference, float]:

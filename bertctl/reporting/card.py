@@ -87,6 +87,12 @@ def base_model(name: str) -> str | None:
 
 
 def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
+    """Returns the scores for the model card's metadata, an entry for each split and main metric.
+
+    Args:
+        run: What the card is of.
+        row: The data set in the catalog; None for files of the user's.
+    """
     from huggingface_hub import EvalResult
 
     results = []
@@ -133,6 +139,7 @@ def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]
 
 
 def _page(run: RunContents, config: Mapping[str, Any]) -> str:
+    """Returns the model card's text in Markdown, without the metadata above it."""
     parts = [f"# {escaped(str(run.recipe['name']))}", _summary(run)]
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
@@ -161,6 +168,7 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
 
 
 def _summary(run: RunContents) -> str:
+    """Returns `MODEL, fine-tuned on DATA for TASK with bertctl.`, with links to the hub."""
     base = base_model(str(run.recipe["model"]["name"]))
     if base:
         model = f"[{base}](https://huggingface.co/{base})"
@@ -181,6 +189,7 @@ def _results_table(run: RunContents) -> str:
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
+    """Returns Python code that loads the model, and a sentence on texts too long for it."""
     code = run.answers.usage_snippet(
         run.answered[0] if run.answered else {}, task_type(run.task).auto_class
     )
@@ -207,6 +216,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
 
 
 def _labels(config: Mapping[str, Any]) -> str:
+    """Returns the labels' names in a line; an empty text if they are LABEL_0 and so on."""
     if config.get("id2label"):
         names = output_names(config)
     else:
@@ -214,10 +224,10 @@ def _labels(config: Mapping[str, Any]) -> str:
     if not names or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
         return ""
     if len(names) > _MOST_LABELS:
-        more = f", and {len(names) - _MOST_LABELS} more"
+        omitted = f", and {len(names) - _MOST_LABELS} more"
     else:
-        more = ""
-    return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + more
+        omitted = ""
+    return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + omitted
 
 
 def _steps_of_weights(run: RunContents) -> Any:
@@ -228,6 +238,7 @@ def _steps_of_weights(run: RunContents) -> Any:
 
 
 def _training(run: RunContents) -> str:
+    """Returns a Markdown table of how the model was trained; what is not known has no row."""
     training = run.recipe.get("training", {})
     optimizer = run.recipe.get("optimizer", {})
     environment = run.environment()

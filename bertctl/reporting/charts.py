@@ -236,13 +236,14 @@ def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
         axes.grid(visible=False, axis="y")
 
     label = "; ".join(f"{name} {metric.value or 0.0:.4f}" for name, metric, _ in rows)
-    left = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
+    # Inches, so that the longest name has room.
+    left_margin = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
     return svg(
         "metrics",
         label,
         draw,
         height=0.5 + 0.3 * len(rows),
-        left=left,
+        left=left_margin,
     )
 
 
@@ -342,12 +343,11 @@ def scale_by_powers(axes: "Axes") -> None:
     axes.xaxis.set_minor_formatter("")
 
 
-def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Floats]:
-    """Returns at most so many points, each the mean of as many neighbours."""
+def thinned(points: Sequence[tuple[int, float]], max_points: int) -> tuple[Floats, Floats]:
+    """Returns x and y of at most so many points, each the mean of as many neighbours."""
     table = np.array(points, dtype=np.float64)
-    n_parts = min(most, len(points))
-    parts = np.array_split(table, n_parts)
-    means = np.array([part.mean(axis=0) for part in parts])
+    groups = np.array_split(table, min(max_points, len(points)))
+    means = np.array([group.mean(axis=0) for group in groups])
     return means[:, 0], means[:, 1]
 
 

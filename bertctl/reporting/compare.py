@@ -147,9 +147,21 @@ def _differences(
     pairs: dict[int, Pair],
     notes: list[str],
 ) -> list[dict[str, Any]]:
+    """Returns by how much each further run differs from the first one, in each metric.
+
+    P values are corrected for the number of comparisons (Holm). A pair that has no difference is
+    left out, and the reason is added to `notes`, once for all metrics.
+
+    Args:
+        runs: The first one is what the others are compared with.
+        split: That was scored.
+        names: Of the metrics.
+        pairs: Predictions of a run beside the first one's, by the run's number.
+        notes: Sentences for the reader.
+    """
     differences: list[dict[str, Any]] = []
     for name in names:
-        better = runs[0].metric(split, name).higher_is_better
+        higher_is_better = runs[0].metric(split, name).higher_is_better
         for number, run in enumerate(runs[1:], start=1):
             try:
                 difference = _difference(
@@ -168,29 +180,30 @@ def _differences(
                 if not any(note.startswith(reason_without_figures) for note in notes):
                     notes.append(reason)
             if difference is not None:
-                if (difference.value > 0) == better:
-                    way = "better"
+                if (difference.value > 0) == higher_is_better:
+                    verdict = "better"
                 else:
-                    way = "worse"
+                    verdict = "worse"
                 entry = {
                     "run": str(run.path),
                     "against": str(runs[0].path),
                     "metric": name,
                     **difference.as_json(),
                 }
-                differences.append(entry | {"verdict": way})
-    for entry, p in zip(differences, holm([entry["p"] for entry in differences]), strict=True):
+                differences.append(entry | {"verdict": verdict})
+
+    adjusted = holm([entry["p"] for entry in differences])
+    for entry, p in zip(differences, adjusted, strict=True):
         entry["p_adjusted"] = p
         if p >= _ALPHA:
             entry["verdict"] = "undecided"
-        else:
-            entry["verdict"] = entry["verdict"]
     return differences
 
 
 def _difference(
     runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
 ) -> Difference | None:
+    """Returns a metric of run `number` minus the first run's: paired by example if it can be."""
     if number in pairs:
         # A metric that predictions don't give, such as a metric script's.
         with suppress(UsageError):
@@ -211,15 +224,16 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
     sides: list[tuple[float, bool, Line, Line]] = []
     for position in pair.answers.unit_positions(pair.lines):
         line = pair.lines[position]
-        first = pair.their_lines[position]
-        right = pair.answers.is_right(line)
-        was_right = pair.answers.is_right(first)
-        if right != was_right:
-            moved = abs(float(line.get("loss") or 0.0) - float(first.get("loss") or 0.0))
-            sides.append((moved, bool(right), line, first))
+        first_line = pair.their_lines[position]
+        is_right = pair.answers.is_right(line)
+        was_right = pair.answers.is_right(first_line)
+        if is_right != was_right:
+            moved = abs(float(line.get("loss") or 0.0) - float(first_line.get("loss") or 0.0))
+            sides.append((moved, bool(is_right), line, first_line))
     sides.sort(key=lambda side: (side[1], -side[0]))
     won = sum(side[1] for side in sides)
     lost = len(sides) - won
+    # Half of each, or more of the one if there are few of the other.
     lost_shown = min(lost, max(limit - won, (limit + 1) // 2))
     selected = [*sides[:lost_shown], *sides[lost : lost + limit - lost_shown]]
     examples = [
@@ -227,22 +241,26 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
             "id": line["id"],
             "won": is_won,
             "gold": line["gold"],
-            "predictions": [first["prediction"], line["prediction"]],
+            "predictions": [first_line["prediction"], line["prediction"]],
             "text": _text(line, pair.answers),
         }
-        for _, is_won, line, first in selected
+        for _, is_won, line, first_line in selected
     ]
     paths = {"run": str(pair.ours.path), "against": str(pair.theirs.path)}
     return {**paths, "won": won, "lost": lost, "examples": examples}
 
 
 def _text(line: Line, answers: Answers) -> str:
-    parts = [line[name] for name in answers.texts if line.get(name)]
-    return one_line(
-        " | ".join(
-            " ".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts
-        )
-    )
+    """Returns the texts of an example in one line, such as `A question? | The passage.`."""
+    texts = []
+    for name in answers.texts:
+        value = line.get(name)
+        if not value:
+            continue
+        if isinstance(value, list):  # words
+            value = " ".join(map(str, value))
+        texts.append(str(value))
+    return one_line(" | ".join(texts))
 
 
 def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
@@ -313,6 +331,7 @@ def _environment_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
+    """Returns each figure of speed that some run has, with its value for every run or None."""
     facts = [flat(run.performance().as_json()) for run in runs]
     measured = set(chain.from_iterable(facts))
     speed = {}

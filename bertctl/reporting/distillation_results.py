@@ -79,15 +79,17 @@ def draw_students(
 
 
 def _draw(figure: "Figure", *, students: Mapping[str, DistillationDocument], title: str) -> None:
+    """Draws score by speed: the teacher, its students, and students trained without a teacher."""
     axes = figure.subplots()
-    first = next(iter(students.values()))
+    first_student = next(iter(students.values()))  # all have the same teacher
     plain = [document.plain for document in students.values() if document.plain is not None]
     for figures in plain:
         _point(axes, "", figures, SECOND)
-    _point(axes, "teacher", first.teacher, MUTED)
+    _point(axes, "teacher", first_student.teacher, MUTED)
     for name, document in students.items():
         _point(axes, name, document.student, ACCENT)
     if plain:
+        # Without a point: one entry of the legend for all of them.
         axes.plot(
             [],
             [],
@@ -98,12 +100,13 @@ def _draw(figure: "Figure", *, students: Mapping[str, DistillationDocument], tit
         )
         axes.legend()
     axes.set_xlabel("rows per second")
-    axes.set_ylabel(f"{first.metric}, {first.split}")
+    axes.set_ylabel(f"{first_student.metric}, {first_student.split}")
     axes.set_title(title)
     axes.margins(x=0.2)
 
 
 def _point(axes: "Axes", name: str, figures: ModelFigures, color: str) -> None:
+    """Draws a model: its score with the interval, by its speed, and its name."""
     if figures.low is not None and figures.high is not None:
         axes.vlines(
             figures.rows_per_second,
@@ -129,6 +132,7 @@ def _point(axes: "Axes", name: str, figures: ModelFigures, color: str) -> None:
 def _row(
     name: str, figures: ModelFigures, difference: BaselineDifference | None
 ) -> list[str | Cell]:
+    """Returns a model's row of the table; `difference` is the student's score minus its own."""
     beside = ""
     if difference is not None:
         beside = f"{difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f})"

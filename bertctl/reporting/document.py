@@ -137,6 +137,7 @@ def record_table(
 
 
 def _cell_text(value: Any) -> str:
+    """Returns a value for a table: 0.5 as `0.5000`, 0.0000123 as `1.2e-05`, 1000 as `1,000`."""
     if isinstance(value, float):
         if value == 0 or abs(value) >= 0.001:
             return f"{value:.4f}"

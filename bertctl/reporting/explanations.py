@@ -101,20 +101,24 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
 
 
 def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:
-    most = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
+    """Returns the words of a text with their scores, shaded by their share of the strongest one.
+
+    Between them is what parted them in the text: a space, or ` | ` between two columns.
+    """
+    strongest = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
     shaded_words: list[ShadedWord] = []
     column = ""
     end = 0
     for word in words:
-        new = word["column"] != column
-        apart = word["column"] == "words" or word["start"] > end
-        if shaded_words and (new or apart):
-            shaded_words.append(ShadedWord(" | " if new else " "))
+        is_new_column = word["column"] != column
+        has_space_before = word["column"] == "words" or word["start"] > end
+        if shaded_words and (is_new_column or has_space_before):
+            shaded_words.append(ShadedWord(" | " if is_new_column else " "))
         if word[method] is None:
             number = ""
         else:
-            number = format_number(word[method], most)
-        share = (word[method] or 0.0) / most
+            number = format_number(word[method], strongest)
+        share = (word[method] or 0.0) / strongest
         shaded_words.append(
             ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number)
         )
@@ -124,25 +128,31 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
 
 
 def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
+    """Returns the sentence under an explanation: strongest words, and whether to trust them.
+
+    Args:
+        target: What is explained, with its words.
+        method: Whose scores are meant.
+        facts: What the method says of itself, such as whether it converged.
+    """
     known = [word for word in target["words"] if word[method] is not None]
     ranked = sorted(known, key=lambda word: -abs(word[method]))[:_NAMED]
-    most = ranked[0][method] if ranked else 0.0
-    parts = [
-        ", ".join(
-            f"{shorten(word['word'], 40)} {format_number(word[method], most)}" for word in ranked
-        )
+    strongest = ranked[0][method] if ranked else 0.0
+    words = [
+        f"{shorten(word['word'], 40)} {format_number(word[method], strongest)}" for word in ranked
     ]
+    clauses = [", ".join(words)]
     if "steps" in facts:
         if facts["converged"]:
-            right = ""
+            warning = ""
         else:
-            right = "NOT CONVERGED: "
+            warning = "NOT CONVERGED: "
         change = format_number(facts["change"], facts["change"])
         sums = f"all numbers together miss the value by {facts['error']:.1g} of {change}"
-        parts.append(f"{right}{sums} ({facts['steps']} steps)")
+        clauses.append(f"{warning}{sums} ({facts['steps']} steps)")
     if method in target.get("faithfulness", ()):
-        parts.append(_without_top_words(target["faithfulness"], method))
-    return "; ".join(filter(None, parts))
+        clauses.append(_without_top_words(target["faithfulness"], method))
+    return "; ".join(filter(None, clauses))
 
 
 def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
@@ -152,12 +162,16 @@ def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
     """
     drop = figures[method]["comprehensiveness"]
     chance = figures["random"]["comprehensiveness"]
-    most = max(abs(drop), abs(chance))
-    words = f"without the strongest words the value falls by {format_number(drop, most, sign='-')}"
-    words += f", without as many random ones by {format_number(chance, most, sign='-')}"
+    larger = max(abs(drop), abs(chance))  # so that both have as many digits
+    of_top_words = format_number(drop, larger, sign="-")
+    of_random_words = format_number(chance, larger, sign="-")
+    sentence = (
+        f"without the strongest words the value falls by {of_top_words}, "
+        f"without as many random ones by {of_random_words}"
+    )
     if drop > chance:
-        return words
-    return f"{words}: do not trust these words"
+        return sentence
+    return f"{sentence}: do not trust these words"
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
@@ -167,14 +181,14 @@ def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
     """
     errors = figures[method].get("standard_errors", {})
     if figure in errors:
-        apart = f", {errors[figure]:.1f} standard errors"
+        distance = f", {errors[figure]:.1f} standard errors"
     else:
-        apart = ""
+        distance = ""
     value, chance = (
         format_number(figures[name][figure], figures[name][figure], sign="-")
         for name in (method, "random")
     )
-    return f"{value} (random order {chance}{apart})"
+    return f"{value} (random order {chance}{distance})"
 
 
 def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+") -> str:
@@ -238,13 +252,13 @@ def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
         change = figures[method]["comprehensiveness"]
         chance = figures["random"]["comprehensiveness"]
         if change <= chance:
-            most = max(abs(change), abs(chance))
-            of_top_words = format_number(change, most, sign="-")
-            of_random_words = format_number(chance, most, sign="-")
+            larger = max(abs(change), abs(chance))  # so that both have as many digits
+            of_top_words = format_number(change, larger, sign="-")
+            of_random_words = format_number(chance, larger, sign="-")
             sentences.append(
                 f"without the words that {method} ranks highest the answer changes by "
-                f"{of_top_words}, without random "
-                f"ones by {of_random_words}: its words explain nothing here"
+                f"{of_top_words}, without random ones by {of_random_words}: "
+                "its words explain nothing here"
             )
     return sentences
 
@@ -274,9 +288,9 @@ def explained_page(
     """
     rows = iter(lines)
     first_rows = list(islice(rows, MOST_ROWS))
-    more = sum(1 for _ in rows)
-    if more:
-        rows_text = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows"
+    n_further = sum(1 for _ in rows)
+    if n_further:
+        rows_text = f"the first {MOST_ROWS} of {MOST_ROWS + n_further:,} rows"
     else:
         rows_text = f"{len(first_rows):,} rows"
     section = explained_section(first_rows, summary(), title="Explained answers")

@@ -374,13 +374,13 @@ class _Judge:
         else:
             where = ""
         if self.compared > 1:
-            best = f", best of {self.compared}"
+            best_of = f", best of {self.compared}"
         else:
-            best = ""
+            best_of = ""
         if ends[0] is None:
             interval = ""
         else:
-            interval = f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
+            interval = f" ({ends[0]:.4f} to {ends[1]:.4f}{best_of})"
         if metric.clusters:
             together = f" in {metric.clusters} clusters"
         else:
@@ -467,12 +467,13 @@ class _Judge:
         is_full = (
             baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
         )
-        if (metric.higher_is_better and is_full) or (
-            most := against_constant(metric, baseline, policy)
-        ) == "pass":
+        if metric.higher_is_better and is_full:
+            return verdict, message
+        constant_verdict = against_constant(metric, baseline, policy)
+        if constant_verdict == "pass":
             return verdict, message
         return (
-            most,
+            constant_verdict,
             f"{message}; but it is not clearly better than the best constant prediction "
             f"({baseline:.4f})",
         )
@@ -483,6 +484,11 @@ class _Judge:
         return self.ours.lines(self.split)
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
+        """Returns the limit's metric of the examples whose column has this value.
+
+        Raises:
+            UsageError: Predictions don't give the metric.
+        """
         lines = self.lines
         task = str(self.ours.task)
         contributions = slice_contributions(
@@ -497,6 +503,7 @@ class _Judge:
         return contributions.metric()
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
+        """Returns the verdict on a change for the worse from an earlier run, `theirs`."""
         name = limit.metric
         metric = self.ours.metric(self.split, name)
         baseline = theirs.metric(theirs.split(self.split), name)
@@ -508,6 +515,7 @@ class _Judge:
             bound = -limit.limit
         else:
             bound = limit.limit
+        # The interval is widened for how many more runs ours was chosen from than theirs.
         k = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
         ends = (None, None) if change is None else (change.low, change.high)
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
@@ -654,6 +662,10 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
+        """Returns our metric minus theirs, example by example if both have predictions.
+
+        If not, a note says why the interval is wider.
+        """
         if self.ours.folder is not None and theirs.folder is not None:
             if self._pair is None:
                 their_lines = theirs.lines(self.split)
@@ -671,8 +683,8 @@ class _Judge:
             bare = self.ours
         note = (
             f"unpaired: {bare.path} has no predictions, so whether both saw the same examples "
-            "can't be checked, and "
-            "the interval is wider than a paired one; give the run's folder for that"
+            "can't be checked, and the interval is wider than a paired one; "
+            "give the run's folder for that"
         )
         self.notes += [] if note in self.notes else [note]
         return unpaired(self.ours, theirs, self.split, name)
@@ -716,10 +728,11 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
     end = low if at_least else high
     # Only the constant answer is too near.
     if end is not None and ((end >= bound) if at_least else (end <= bound)):
-        more = "More examples would show whether it is better than the best constant prediction."
-        return replace(
-            judgement, ways_out=(more, "`allow_constant=True` decides by the limit alone.")
+        constant_ways_out = (
+            "More examples would show whether it is better than the best constant prediction.",
+            "`allow_constant=True` decides by the limit alone.",
         )
+        return replace(judgement, ways_out=constant_ways_out)
     if end is None:
         needed = None
     else:

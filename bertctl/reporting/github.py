@@ -46,7 +46,7 @@ def annotations(checks: Sequence[Check]) -> list[str]:
         if len(bad) <= ANNOTATIONS_OF_A_KIND:
             room = ANNOTATIONS_OF_A_KIND
         else:
-            room = ANNOTATIONS_OF_A_KIND - 1
+            room = ANNOTATIONS_OF_A_KIND - 1  # the last one counts what is left out
         lines += [_annotation(kind, check) for check in bad[:room]]
         if len(bad) > room:
             lines.append(
@@ -120,7 +120,7 @@ def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMM
 
     Tables without rows are left out, and so are empty columns.
     """
-    parts = []
+    sections = []
     for heading, header, rows in tables:
         columns = filled(len(header), rows)
         head = [header[i] for i in columns]
@@ -128,8 +128,8 @@ def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMM
         for row in rows:
             cells = [row[i] for i in columns]
             lines.append(_row(cells))
-        parts.append(([f"### {markdown(heading)}", "", *_table_head(head)], lines))
-    return _fitted([f"## {markdown(title)}", ""], parts, [], limit)
+        sections.append(([f"### {markdown(heading)}", "", *_table_head(head)], lines))
+    return _fitted([f"## {markdown(title)}", ""], sections, [], limit)
 
 
 def _fitted(
@@ -161,6 +161,7 @@ def _fitted(
 
 
 def _annotation(kind: str, check: Check) -> str:
+    """Returns a workflow command, such as `::error file=train.csv,line=3,title=NAME::MESSAGE`."""
     if check.file is None:
         file = None
     else:
@@ -175,16 +176,18 @@ def _annotation(kind: str, check: Check) -> str:
 
 
 def _check_row(check: Check) -> str:
+    """Returns a check's row of the Markdown table: mark, verdict, name, message and detail."""
     if check.place:
         message = f"{check.message} ({check.place})"
     else:
         message = check.message
     if check.detail:
-        more = f"<br>{markdown(check.detail, limit=400)}"
+        detail = f"<br>{markdown(check.detail, limit=400)}"
     else:
-        more = ""
+        detail = ""
+    # Added to the last cell as it is: `_row` would escape the line break.
     row = _row([_MARKS[check.verdict], check.verdict, check.name, message])
-    return row.removesuffix(" |") + f"{more} |"
+    return row.removesuffix(" |") + f"{detail} |"
 
 
 def _table_head(headers: Sequence[str]) -> list[str]:

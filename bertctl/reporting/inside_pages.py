@@ -157,8 +157,8 @@ def heads_report(
         table = _strongest(patterns, records, f"{texts}, {tokens}; {count(cut, 'text')} cut.")
         note = Note(
             "A share is the mean attention that a token pays to what the pattern names, over the "
-            "tokens that have such "
-            f"a thing. A head has a pattern if its share is over {MAJORITY}; else it is `{MIXED}`."
+            "tokens that have such a thing. "
+            f"A head has a pattern if its share is over {MAJORITY}; else it is `{MIXED}`."
         )
         sections.append(Section("patterns", "What heads attend to", [table, note]))
     if importance is not None:
@@ -168,7 +168,7 @@ def heads_report(
             by = "gradient"
         ranked = sorted(records, key=lambda record: -float(record[by]))[:10]
         names = ("layer", "head", *importance["columns"])
-        first = [_with_columns(record, names) for record in ranked]
+        top_rows = [_with_columns(record, names) for record in ranked]
         loss_text = (
             f"loss of the whole {importance['loss']:.4f}, {importance['metric']} "
             f"{importance['value']:.4f}"
@@ -176,13 +176,12 @@ def heads_report(
         split = importance["split"]
         caption = f"The ten that matter most to '{split}' (Michel et al. 2019); {loss_text}."
         sections.append(
-            Section("importance", "How much heads matter", [record_table(first, caption)])
+            Section("importance", "How much heads matter", [record_table(top_rows, caption)])
         )
     caption = "Shares, entropy in nats, mean distance in tokens; layers and heads count from 1."
-    every = record_table(records, caption, shaded=PATTERNS)
-    return Report(
-        title, source, [], [*sections, Section("heads", "All heads", [*_maps(records), every])]
-    )
+    table = record_table(records, caption, shaded=PATTERNS)
+    sections.append(Section("heads", "All heads", [*_maps(records), table]))
+    return Report(title, source, [], sections)
 
 
 def _with_columns(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -194,16 +193,16 @@ def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> T
     rows = []
     for name, tokens in patterns["counts"].items():
         if name in PATTERNS:
-            best = max(records, key=lambda record: float(record[name]))
+            top_head = max(records, key=lambda record: float(record[name]))
             heads = sum(record["pattern"] == name for record in records)
-            strongest = f"layer {best['layer']}, head {best['head']}"
+            strongest = f"layer {top_head['layer']}, head {top_head['head']}"
             facts = {
                 "pattern": name,
                 "attention to": PATTERNS[name],
                 "heads": heads,
                 "strongest": strongest,
             }
-            rows.append({**facts, "share": best[name], "tokens": tokens})
+            rows.append({**facts, "share": top_head[name], "tokens": tokens})
     mixed = sum(record["pattern"] == MIXED for record in records)
     rows.append(
         {"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed}

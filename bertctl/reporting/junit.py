@@ -37,6 +37,7 @@ def junit_document(checks: Sequence[Check]) -> str:
 
 
 def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
+    """Returns a suite's attributes: name and counts; inconclusive checks are its errors."""
     return {
         "name": xml(name),
         "tests": str(len(checks)),
@@ -47,11 +48,11 @@ def _numbers(name: str, checks: Sequence[Check]) -> dict[str, str]:
 
 
 def _add_case(suite: ElementTree.Element, check: Check) -> None:
+    """Adds a check to a suite: a failure, an error if it is inconclusive, or a passed case."""
     names = {"classname": xml(check.group), "name": xml(check.name), "time": "0"}
     case = ElementTree.SubElement(suite, "testcase", names)
-    text = xml(
-        "\n".join(part for part in (check.place, check.message, check.detail) if part)[:_DETAIL]
-    )
+    lines = filter(None, (check.place, check.message, check.detail))
+    text = xml("\n".join(lines)[:_DETAIL])
     if check.verdict in ("fail", "inconclusive"):
         if check.verdict == "fail":
             tag = "failure"

@@ -189,10 +189,11 @@ def decide(
         return "fail"
     if low is None or high is None or has_too_few(clusters):
         return "inconclusive"
-    worst, best = (low, high) if at_least else (high, low)
-    if sign * (worst - bound) >= -_SAME:
+    # The whole interval has to be on one side of the limit.
+    bad_end, good_end = (low, high) if at_least else (high, low)
+    if sign * (bad_end - bound) >= -_SAME:
         return "pass"
-    if sign * (best - bound) < -_SAME:
+    if sign * (good_end - bound) < -_SAME:
         return "fail"
     return "inconclusive"
 

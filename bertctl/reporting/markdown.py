@@ -33,17 +33,14 @@ def render_markdown(report: Report) -> str:
 
     It has the sections marked brief, and the first rows of long tables.
     """
-    if report.tiles:
-        first = report.tiles[0]
-    else:
-        first = None
     lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
-    if first is not None:
-        if first.note:
-            rest = f" ({escaped(first.note)})"
+    if report.tiles:
+        main_tile = report.tiles[0]
+        if main_tile.note:
+            note = f" ({escaped(main_tile.note)})"
         else:
-            rest = ""
-        lines += [f"**{escaped(first.label)}: {escaped(first.value)}**{rest}", "", ""]
+            note = ""
+        lines += [f"**{escaped(main_tile.label)}: {escaped(main_tile.value)}**{note}", "", ""]
     sections = [
         text for section in report.sections if section.brief and (text := _section(section))
     ]
@@ -86,12 +83,12 @@ def _section(section: Section) -> str:
 
 
 def _block(block: Block) -> str:
+    """Returns a block as Markdown; an empty text for charts, which Markdown can't show."""
     if isinstance(block, Note):
-        parts = block.text.split("`")
-        return (
-            "".join(code_span(part) if i % 2 else _note(part) for i, part in enumerate(parts))
-            + "\n"
-        )
+        # What is between two backticks has an odd number.
+        pieces = block.text.split("`")
+        texts = [code_span(piece) if i % 2 else _note(piece) for i, piece in enumerate(pieces)]
+        return "".join(texts) + "\n"
     if isinstance(block, Passage):
         return f"- {code_span(block.title)}: {code_span(block.note)}\n"
     if isinstance(block, TableBlock):
@@ -127,6 +124,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(cell: Cell, column: Column) -> str:
+    """Returns a cell's Markdown: data and code as a code span, a strong cell in bold."""
     if cell.data or cell.code:
         text = code_span(cell.text)
     else:

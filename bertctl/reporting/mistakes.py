@@ -72,8 +72,8 @@ def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
     return [wrong[i] for i in np.argsort(-gravity, kind="stable")]
 
 
-def shorten(text: str, most: int = MOST_CHARACTERS) -> str:
+def shorten(text: str, limit: int = MOST_CHARACTERS) -> str:
     """Returns the text, or its beginning and how many characters more there are."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    return f"{text[:most]} … ({len(text) - most} characters more)"
+    return f"{text[:limit]} … ({len(text) - limit} characters more)"

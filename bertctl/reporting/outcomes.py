@@ -62,10 +62,10 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         else:
             caption = "Gold scores and cosines"
         if len(lines) > charts.MAX_POINTS:
-            more = f"; {charts.MAX_POINTS} of {len(lines)} examples"
+            sample = f"; {charts.MAX_POINTS} of {len(lines)} examples"
         else:
-            more = ""
-        blocks.append(Chart(chart, f"{caption}{more}."))
+            sample = ""
+        blocks.append(Chart(chart, f"{caption}{sample}."))
     is_long = len(outcome.rows) > MOST_LABELS
     if outcome.header:
         blocks.append(
@@ -177,6 +177,7 @@ def _cell(value: Any) -> str | Cell:
 
 
 def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
+    """Returns the confusion matrix; of many labels only the most frequent confusions, as a list."""
     pairs = Counter((line["gold"], line["prediction"]) for line in lines)
     gold = Counter(line["gold"] for line in lines)
     if len(labels) > MOST_LABELS:

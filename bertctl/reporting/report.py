@@ -254,6 +254,7 @@ def _tiles(run: RunContents) -> list[Tile]:
 
 
 def _score_tile(run: RunContents, split: str) -> Tile:
+    """Returns the tile of a split's primary metric, with its 95 % interval."""
     metric = run.metrics.metrics[split][run.primary]
     spread = interval(metric.low, metric.high)
     name = metric_name(run.primary, run.metrics)
@@ -265,6 +266,7 @@ def _score_tile(run: RunContents, split: str) -> Tile:
 
 
 def _result(run: RunContents) -> Section:
+    """Returns the section on scores: chart, table, baselines, and notes on how to read them."""
     scores = run.metrics.metrics[run.shown]
     bounded = [name for name in headline(scores, run.primary) if _is_bounded(name, scores[name])]
     blocks: list[Block] = []
@@ -297,24 +299,26 @@ def _is_bounded(name: str, entry: MetricEntry) -> bool:
 
 def decision_words(decision: Decision) -> str:
     """Returns what was fitted for the run, in a sentence."""
-    parts = []
+    fitted = []
     if decision.temperature is not None:
-        parts.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
+        fitted.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
     if decision.threshold is not None:
         if decision.positive:
             about = f"'{decision.positive}'"
         else:
             about = "a label"
-        parts.append(f"{about} counts from a probability of {decision.threshold:.4g}")
+        fitted.append(f"{about} counts from a probability of {decision.threshold:.4g}")
     if decision.null_threshold is not None:
-        parts.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
-    chosen = " and ".join(parts) or "nothing was chosen"
+        fitted.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
+    chosen = " and ".join(fitted) or "nothing was chosen"
     if decision.n:
         examples = f"{decision.n} examples of "
     else:
         examples = ""
-    others = "".join(f"; the {name} on {of['split']}" for name, of in decision.selected_on.items())
-    return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on}{others})."
+    # Such as the epoch, which was chosen on a split as well.
+    selections = [f"; the {name} on {of['split']}" for name, of in decision.selected_on.items()]
+    fitted_on = f"{examples}{decision.fitted_on}{''.join(selections)}"
+    return f"For prediction, {chosen} (fitted on {fitted_on})."
 
 
 def _layers(run: RunContents, probe: ProbeEntry) -> Section:
@@ -334,6 +338,7 @@ def _curve(history: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, f
 
 
 def _learning(run: RunContents) -> Section:
+    """Returns the section on the training: loss and score by step, and sampled texts."""
     path = run.folder.history
     remedy = "Delete it to have a report without curves."
     if path.exists():
@@ -342,12 +347,14 @@ def _learning(run: RunContents) -> Section:
         history = []
     selection = run.metrics.primary.split
     training = _curve(history, "loss")
-    held = _curve(history, f"{selection}_loss")
+    held_out = _curve(history, f"{selection}_loss")
     scores = _curve(history, f"{selection}_{run.primary}")
     best = run.metrics.best_step
     blocks: list[Block] = []
     if training:
-        blocks.append(Chart(partial(charts.loss_chart, training, held), "Loss by optimizer step."))
+        blocks.append(
+            Chart(partial(charts.loss_chart, training, held_out), "Loss by optimizer step.")
+        )
     if scores:
         drawn = partial(
             charts.score_chart,
@@ -364,9 +371,10 @@ def _learning(run: RunContents) -> Section:
         blocks.append(Chart(drawn, f"{run.primary} on {selection}; {weights_text}."))
     samples = [line for line in history if line.get("samples")]
     if samples:
-        last = len(samples) - 1
+        # Evenly from the first to the last; of few, each once.
+        i_last = len(samples) - 1
         rows = []
-        for i in sorted({round(k * last / (_SAMPLED - 1)) for k in range(_SAMPLED)}):
+        for i in sorted({round(k * i_last / (_SAMPLED - 1)) for k in range(_SAMPLED)}):
             step = f"{samples[i]['step']:,}"
             rows += [{"step": step, "text": text} for text in samples[i]["samples"]]
         blocks.append(
@@ -378,6 +386,7 @@ def _learning(run: RunContents) -> Section:
 
 
 def _data(run: RunContents) -> Section:
+    """Returns the section on each split's rows and tokens, and how many were cut."""
     numbers = ("examples", "cut", "tokens cut off", "unknown tokens", "tokens", "tokens each")
     columns = [Column("split"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
@@ -459,6 +468,7 @@ def _recipe(run: RunContents) -> Section:
 
 
 def _environment(run: RunContents) -> Section:
+    """Returns the section on command, versions, hashes and speed."""
     environment = run.environment()
     facts = environment.as_json()
     rows: list[list[str | Cell]] = [
@@ -487,6 +497,7 @@ def _environment(run: RunContents) -> Section:
 
 
 def _speed(performance: PerformanceDocument) -> list[list[str | Cell]]:
+    """Returns rows on time, speed and memory, as far as they were measured."""
     rows: list[list[str | Cell]] = []
     if performance.seconds:
         rows.append(

@@ -128,6 +128,13 @@ def _kind(folder: RunFolder, task: str, state: str) -> str:
 
 
 def _listed(folder: RunFolder, status: StatusDocument, now: float) -> ListedRun:
+    """Returns a run's entry; what can't be read of a damaged run is left at its default.
+
+    Args:
+        folder: Of the run.
+        status: Content of its status.json.
+        now: Seconds since 1970, to which ages count.
+    """
     known: dict[str, Any] = {}
     size = 0
     age = 0.0

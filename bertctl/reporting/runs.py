@@ -273,13 +273,16 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
             )
         ordered = [by_id[line["id"]] for line in ours]
     for field in ("gold", *TEXTS):
-        both = [(a, b) for a, b in zip(ours, ordered, strict=True) if field in a and field in b]
-        pairs = [(a, b) for a, b in both if _comparable(a, field) != _comparable(b, field)]
-        if pairs:
-            first = pairs[0][0]["id"]
+        differing_ids = [
+            a["id"]
+            for a, b in zip(ours, ordered, strict=True)
+            if field in a and field in b and _comparable(a, field) != _comparable(b, field)
+        ]
+        if differing_ids:
             raise _different(
                 names,
-                f"{len(pairs)} of {len(ours)} examples differ in '{field}', id {first!r} first",
+                f"{len(differing_ids)} of {len(ours)} examples differ in '{field}', "
+                f"id {differing_ids[0]!r} first",
             )
     return ordered
 

@@ -118,16 +118,16 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
 
 def decision_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns which threshold and temperature each split is scored with, if they differ."""
-    words = {}
+    text_by_split = {}
     for split, decision in metrics.decisions.items():
-        parts = []
+        values = []
         for name, value in decision.as_json().items():
-            parts.append(f"{name.replace('_', ' ')} {value:.4g}")
-        words[split] = " and ".join(parts) or "neither"
-    if len(set(words.values())) < 2 and set(words) == set(metrics.metrics):
+            values.append(f"{name.replace('_', ' ')} {value:.4g}")
+        text_by_split[split] = " and ".join(values) or "neither"
+    if len(set(text_by_split.values())) < 2 and set(text_by_split) == set(metrics.metrics):
         return []
     sentences = []
-    for split, decision_text in words.items():
+    for split, decision_text in text_by_split.items():
         if decision_text == "neither":
             decision_text = "no threshold"
         sentences.append(f"{split} is scored with {decision_text}.")

@@ -93,18 +93,18 @@ def ways_out(
         metric.n,
     )
     if needed is not None:
-        more = (
+        on_examples = (
             f"About {needed:,} examples would be enough to pass if the value stays at "
             f"{value:.4f} (you have {metric.n:,})."
         )
     elif (value > bound) == (end < value):
-        more = "More examples would hardly help: the value is at the limit."
+        on_examples = "More examples would hardly help: the value is at the limit."
     else:
-        more = "More examples like these would fail it: the value itself misses the limit."
+        on_examples = "More examples like these would fail it: the value itself misses the limit."
     policies = (
         "`policy=point` decides by the value alone, `policy=lenient` passes inconclusive checks "
         "with a warning."
     )
     if limit.kind == "beats":
-        return more, policies
-    return more, f"These examples are enough for {limit_that_passes(limit, end)}.", policies
+        return on_examples, policies
+    return on_examples, f"These examples are enough for {limit_that_passes(limit, end)}.", policies

@@ -89,14 +89,14 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
         one_length: leave no padding in any batch.
     """
     order = np.argsort(-lengths, kind="stable")
-    parts = [order]
+    groups = [order]
     if one_length:
         length_changes = np.diff(lengths[order])
         first_of_length = np.flatnonzero(length_changes) + 1
-        parts = np.split(order, first_of_length)
+        groups = np.split(order, first_of_length)
     batches: Plan = []
-    for part in parts:
-        batches += _cut(part, batch_size)
+    for group in groups:
+        batches += _cut(group, batch_size)
     return batches
 
 
@@ -116,18 +116,20 @@ def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order].tolist()
     batches: Plan = []
-    first = 0
+    start = 0
     for i, length in enumerate(sorted_lengths):
-        widest = sorted_lengths[first]
-        count = i - first
-        if count and (
-            widest * (count + 1) > budget
-            or (length < sorted_lengths[i - 1] and (one_length or 4 * widest * count >= budget))
-        ):
-            batches.append(order[first:i])
-            first = i
+        widest = sorted_lengths[start]
+        count = i - start
+        if not count:
+            continue
+        is_full = widest * (count + 1) > budget
+        is_quarter_full = 4 * widest * count >= budget
+        is_shorter = length < sorted_lengths[i - 1]
+        if is_full or (is_shorter and (one_length or is_quarter_full)):
+            batches.append(order[start:i])
+            start = i
     if len(order):
-        batches.append(order[first:])
+        batches.append(order[start:])
     return batches
 
 
@@ -139,7 +141,7 @@ def padding_share(lengths: Ints, plan: Plan) -> float:
 
 
 def _cut(order: Ints, size: int) -> Plan:
-    return [order[first : first + size] for first in range(0, len(order), size)]
+    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def set_apart(plan: Plan, distinct: Ints) -> Plan:
@@ -154,7 +156,7 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
         plan: batches, of which the first is as large as any.
         distinct: (N, K) numbers of each example, -1 for none.
     """
-    left = np.concatenate(plan).tolist()
+    remaining = np.concatenate(plan).tolist()
     numbers = [set(row) - {-1} for row in distinct.tolist()]
     size = len(max(plan, key=len))
     batches = list[list[int]]()
@@ -162,17 +164,17 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
         used = set[int]()
         batch = list[int]()
         waiting = list[int]()
-        for place, row in enumerate(left):
+        for place, row in enumerate(remaining):
             if len(batch) == size:
-                waiting += left[place:]
+                waiting += remaining[place:]
                 break
             (batch if used.isdisjoint(numbers[row]) else waiting).append(row)
             used |= numbers[batch[-1]]
         batches.append(batch)
-        left = waiting
+        remaining = waiting
     for batch in batches:
-        while left and len(batch) < size:
-            batch.append(left.pop())
+        while remaining and len(batch) < size:
+            batch.append(remaining.pop())
     return [np.array(batch, dtype=np.int64) for batch in batches if batch]
 
 

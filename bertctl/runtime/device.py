@@ -129,6 +129,11 @@ def _has_met_others() -> bool:
 
 
 def _choose_device(requested: str) -> tuple[str, str]:
+    """Returns the device and why it was chosen, such as `("cuda", "found")`.
+
+    Raises:
+        DeviceError: The requested device is not there.
+    """
     import torch
 
     present = {
@@ -154,6 +159,11 @@ def _choose_device(requested: str) -> tuple[str, str]:
 
 
 def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, str]:
+    """Returns the precision and why it was chosen, such as `("bf16", "fast here")`.
+
+    Raises:
+        DeviceError: fp16 was requested on a CPU.
+    """
     if requested == "auto":
         return _fastest_precision(device, threads)
     if requested == "fp16" and device == "cpu":
@@ -165,6 +175,7 @@ def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, s
 
 
 def _fastest_precision(device: str, threads: int) -> tuple[str, str]:
+    """Returns the fastest precision that training is safe in on a device, and why."""
     import torch
 
     if device == "cuda":

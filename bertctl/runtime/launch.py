@@ -104,7 +104,7 @@ class Workers:
             bytearray(hashlib.sha256(json.dumps(facts, default=str).encode()).digest()),
             dtype=np.uint8,
         )
-        return sum(bool((other == digest).all()) for other in self.gather(digest))
+        return sum(bool((gathered == digest).all()) for gathered in self.gather(digest))
 
     def wait(self) -> None:
         """Waits until all processes have called it."""
@@ -449,9 +449,10 @@ def launch(
             returned = process.wait()
         if returned == 0:
             return ExitCode.OK
-        first = codes / "first"
-        if len(stop_signals) < 2 and first.exists():
-            return int(first.read_text(encoding="ascii"))
+        # The code of the worker that failed first: the others fail because it did.
+        first_code = codes / "first"
+        if len(stop_signals) < 2 and first_code.exists():
+            return int(first_code.read_text(encoding="ascii"))
         if stop_signals:
             raise_for(stop_signals[0])
         message = "the processes ended without a message (killed, or out of memory)"

@@ -44,8 +44,8 @@ def _measure(threads: int) -> Speeds:
     """
     import torch
 
-    with ThreadPoolExecutor(1) as alone:
-        return alone.submit(_multiply, threads, torch.get_num_threads()).result()
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(_multiply, threads, torch.get_num_threads()).result()
 
 
 def _multiply(threads: int, before: int) -> Speeds:

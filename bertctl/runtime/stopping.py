@@ -244,6 +244,7 @@ def _speaks() -> bool:
 
 
 def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
+    """Handles a signal: raises in working code, ends the process otherwise or at a second one."""
     command = _command()
     is_first = not command.request.number
     is_second = command.request.hear(number)

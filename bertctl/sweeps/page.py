@@ -165,8 +165,8 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
         texts = []
         for n in dict.fromkeys((1, 5, len(expected))):
             if n <= len(expected):
-                entry = expected[n - 1]
-                value = f"{figure(entry.value)} ± {figure(entry.deviation)}"
+                best_of_n = expected[n - 1]
+                value = f"{figure(best_of_n.value)} ± {figure(best_of_n.deviation)}"
                 texts.append(f"{value} of {count(n, 'run')}")
         yield "expected best", f"{', '.join(texts)} (Dodge et al. 2019)"
     if document.baseline is not None:

@@ -129,8 +129,8 @@ def _key(corpora: Sequence[Corpus], *inputs: object) -> str:
     return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, inputs])
 
 
-def _hash(parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
 def _pack(
@@ -142,15 +142,15 @@ def _pack(
 ) -> None:
     """Packs the training documents into a new folder.
 
-    It puts those held out and what was found beside them.
+    The held-out documents and the survey's notes go into corpus.json beside them.
     """
-    numbers = itertools.count()
-    held = frozenset(corpus_survey.held_out)
+    numbers = itertools.count()  # documents are counted over all corpora
+    held_out_numbers = frozenset(corpus_survey.held_out)
     held_out = list[tuple[str, str]]()
 
     def training(corpus: Corpus) -> Iterator[list[str]]:
         for document in corpus.documents():
-            if next(numbers) in held:
+            if next(numbers) in held_out_numbers:
                 held_out.append((document.id, "\n".join(document.sentences)))
             else:
                 yield document.sentences

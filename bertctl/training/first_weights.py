@@ -53,26 +53,31 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     ones = np.ones(len(ids), dtype=np.float32)
     bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
     together = (bags.T @ bags).tocoo()
-    two = together.row != together.col
-    row = together.row[two]
-    col = together.col[two]
-    counts = together.data[two]
+    # A token's company with itself says nothing of other tokens.
+    is_pair = together.row != together.col
+    row = together.row[is_pair]
+    col = together.col[is_pair]
+    counts = together.data[is_pair]
     tokens = np.bincount(row, weights=counts, minlength=size)
     contexts = tokens**_SMOOTHING
     information = np.log(counts * (contexts.sum() / (tokens[row] * contexts[col])))
-    more = information > 0
+    is_positive = information > 0
     matrix = csr_array(
-        (information[more].astype(np.float32), (row[more], col[more])), shape=(size, size)
+        (
+            information[is_positive].astype(np.float32),
+            (row[is_positive], col[is_positive]),
+        ),
+        shape=(size, size),
     )
     with threadpool_limits(1):  # the same numbers with any number of threads
-        left, strengths, _ = randomized_svd(
+        left_vectors, strengths, _ = randomized_svd(
             matrix,
             min(width, size),
             n_iter=3,
             random_state=0,
         )
-    vectors = left * np.sqrt(strengths)
-    known = np.bincount(row[more], minlength=size) > 0
+    vectors = left_vectors * np.sqrt(strengths)
+    known = np.bincount(row[is_positive], minlength=size) > 0
     unit_vectors: Floats32 = np.zeros_like(vectors)
     unit_vectors[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
     return unit_vectors

@@ -116,13 +116,14 @@ class Job(ReadyRun):
     def training_ids(self, rows: Ints) -> list[str]:
         """Returns the ids of rows that training reads, for people."""
         train = self.data.splits["train"]
-        others = self.data.splits.get(UNLABELLED)
+        unlabelled = self.data.splits.get(UNLABELLED)
         ids = []
         for row in rows:
-            if row < len(train) or others is None:
+            # Rows without labels are numbered after the training rows.
+            if row < len(train) or unlabelled is None:
                 ids.append(train.ids[row])
             else:
-                ids.append(f"{UNLABELLED} {others.ids[row - len(train)]}")
+                ids.append(f"{UNLABELLED} {unlabelled.ids[row - len(train)]}")
         return ids
 
     @property
@@ -186,8 +187,8 @@ def joined_features(features: Mapping[str, Any]) -> Features:
     train: Features = features["train"]
     if UNLABELLED not in features:
         return train
-    both: Features = features["train"].with_unlabelled(features[UNLABELLED])
-    return both
+    joined: Features = features["train"].with_unlabelled(features[UNLABELLED])
+    return joined
 
 
 def n_training_windows(features: Mapping[str, Features]) -> int:
@@ -218,7 +219,7 @@ def encoding_key(recipe: Recipe) -> str:
     """Returns what decides the rows and how they are read, as a text to compare."""
     model = recipe.model
     section = TASK_SECTIONS.get(recipe.task)
-    parts = {
+    deciding_fields = {
         "task": recipe.task,
         "settings": getattr(recipe, section).model_dump() if section else None,
         "data": recipe.data.model_dump(),
@@ -235,7 +236,7 @@ def encoding_key(recipe: Recipe) -> str:
         "slices": recipe.evaluation.slice_columns,
         "unlabelled": recipe.distillation.unlabelled,
     }
-    return json.dumps(parts, sort_keys=True)
+    return json.dumps(deciding_fields, sort_keys=True)
 
 
 def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
@@ -453,10 +454,10 @@ def assembled(
 
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
     """Yields the tokens of rows; those of very many rows are in memory for a while only."""
-    for first in range(0, len(features.lengths), _ROWS_IN_MEMORY):
+    for start in range(0, len(features.lengths), _ROWS_IN_MEMORY):
         # Batches of rows that are neighbours in the file: those of all rows would touch every page.
-        for indices in evaluation_plan(features.lengths[first : first + _ROWS_IN_MEMORY], 512):
-            yield features.collate(first + indices, padding).inputs["input_ids"]
+        for indices in evaluation_plan(features.lengths[start : start + _ROWS_IN_MEMORY], 512):
+            yield features.collate(start + indices, padding).inputs["input_ids"]
         features.release_memory()
 
 
@@ -477,6 +478,17 @@ def _read(
     encoded: Encoded | None = None,
     rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
 ) -> Inputs:
+    """Reads what a recipe names, and refuses what does not fit together; no network is built.
+
+    Args:
+        recipe: What to run.
+        listener: Receives messages.
+        encoded: Data and model as another run has read them; read here if None.
+        rows_in_memory: Rows that stand for files.
+
+    Raises:
+        BertctlError: Any refusal of recipe, data or model.
+    """
     if recipe.few_shot.loss is not None:
         message = (
             "few_shot.loss: this recipe trains on pairs of a few texts, which `bertctl finetune` "

@@ -172,15 +172,15 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         return document | nothing
     smooth = np.array(document["smoothed"])
     lowest = int(smooth.argmin())
-    first = _FEWEST // 4  # a mean of few losses still jumps
-    slopes = np.gradient(smooth, np.log10(tried_rates))[first : lowest + 1]
-    if lowest <= first or slopes.min() >= 0.0:
+    n_skipped = _FEWEST // 4  # a mean of few losses still jumps
+    slopes = np.gradient(smooth, np.log10(tried_rates))[n_skipped : lowest + 1]
+    if lowest <= n_skipped or slopes.min() >= 0.0:
         return document | nothing
-    steepest = tried_rates[first + int(slopes.argmin())]
+    steepest = tried_rates[n_skipped + int(slopes.argmin())]
     minimum = tried_rates[lowest]
     spread = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
     return document | {
-        "fall": float(smooth[first] - smooth[lowest]),
+        "fall": float(smooth[n_skipped] - smooth[lowest]),
         "noise": _NOISE * spread * math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING)),
         "steepest": steepest,
         "minimum": minimum,

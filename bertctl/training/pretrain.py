@@ -95,6 +95,7 @@ def prepare(
     cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
 
     def features_of(loaded: Model) -> dict[str, Any]:
+        """Returns the windows of the two splits, and sets first weights from the corpus."""
         windows = task.windows(
             corpus.train,
             loaded.tokenizer,

@@ -104,12 +104,23 @@ def run_metrics(
     limited: TimeLimitOutcome | None = None,
     improving: StillImproving | None = None,
 ) -> dict[str, Any]:
-    """Returns the content of metrics.json."""
-    every = job.recipe.training.evaluate_every or job.steps_per_epoch
-    compared = math.ceil(state.step / every) + bool(average)
-    chosen: dict[str, Any] = (
-        {"epoch": {"split": job.selection, "of": compared}} if compared > 1 else {}
-    )
+    """Returns the content of metrics.json.
+
+    Args:
+        job: Of the run.
+        results: Scores and predictions by split.
+        state: At the end of the training.
+        average: What weights were averaged; empty if none were.
+        limited: What the time limit changed, if there was one.
+        improving: Set if the scores still rose at the end.
+    """
+    steps_between = job.recipe.training.evaluate_every or job.steps_per_epoch
+    # The averaged weights are one more candidate.
+    n_candidates = math.ceil(state.step / steps_between) + bool(average)
+    # What was chosen on which split, from how many: scores there are slightly optimistic.
+    chosen: dict[str, Any] = {}
+    if n_candidates > 1:
+        chosen["epoch"] = {"split": job.selection, "of": n_candidates}
     settings = job.recipe.evaluation.settings_compared
     if settings > 1:
         chosen["setting"] = {"split": job.selection, "of": settings}

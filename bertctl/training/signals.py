@@ -69,6 +69,11 @@ class Signals:
             raise_for(SIGINT if requests[0] else STOPS[int(requests.argmax())])
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        """Handles a signal: the first one stops the run, a second one ends the process.
+
+        The run stops at once where nothing is left half done (`interruptible`), else at its next
+        check.
+        """
         is_first = not self._request.number
         if self._request.hear(number):
             end_now(number)

@@ -230,7 +230,7 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
             )
     if before.recipe_hash == job.hash:
         return
-    again = (
+    new_run_remedy = (
         "Start a new run with `output=ANOTHER_FOLDER`, or replace this one: "
         f"`output={folder.path}` `overwrite=True`."
     )
@@ -241,18 +241,18 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
             f"the teacher {job.recipe.distillation.teacher} is not the one that the run in "
             f"{folder.path} was started with"
         )
-        raise UsageError(message, remedy=f"Name the same teacher again. {again}")
+        raise UsageError(message, remedy=f"Name the same teacher again. {new_run_remedy}")
     if changed:
         message = (
             f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was "
             "started with"
         )
-        raise DataError(message, remedy=f"Give the same files again. {again}")
+        raise DataError(message, remedy=f"Give the same files again. {new_run_remedy}")
     if before.model_hash != job.environment["model_hash"]:
         raise UnavailableError(
             f"the files of the model '{job.recipe.model.name}' are not those that the run in "
             f"{folder.path} was started with",
-            remedy=again,
+            remedy=new_run_remedy,
         )
     recorded = load_recipe(str(folder.recipe))
     fields = differing(recorded, job.recipe)
@@ -263,7 +263,7 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         recorded.training.epochs != job.recipe.training.epochs
         or recorded.training.max_steps != job.recipe.training.max_steps
     ):
-        again += (
+        new_run_remedy += (
             f" To train its model further: "
             f"`{command(job.verb, '...', model=folder.path, output='NEW')}`."
         )
@@ -271,6 +271,5 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         f"the run in {folder.path} was started with other "
         f"settings:{differences or ' see its recipe.yaml'}"
     )
-    raise UsageError(
-        message, remedy=f"Continue with its own: `{folder.command(job.verb, resume=True)}`. {again}"
-    )
+    resume = f"`{folder.command(job.verb, resume=True)}`"
+    raise UsageError(message, remedy=f"Continue with its own: {resume}. {new_run_remedy}")

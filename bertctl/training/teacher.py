@@ -95,17 +95,17 @@ class Teacher:
         task = run.task.as_teacher()
         listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
         engine = run.load()
-        done = 0
-        for part in rows.parts(_ROWS_AT_ONCE):
-            features = task.encode(part, engine.tokenizer, max_length=run.recipe.model.max_length)
+        n_done = 0
+        for chunk in rows.parts(_ROWS_AT_ONCE):
+            features = task.encode(chunk, engine.tokenizer, max_length=run.recipe.model.max_length)
             result = engine.forward(
                 task,
                 features,
                 batch_size=run.recipe.evaluation.batch_size,
             )
             yield np.asarray(result.outputs["logits"], dtype=np.float32)
-            done += len(part)
-            listener.advance("asking the teacher", done, len(rows))
+            n_done += len(chunk)
+            listener.advance("asking the teacher", n_done, len(rows))
         listener.finish("asking the teacher")
 
 

@@ -291,15 +291,16 @@ class Planner:
 
         If time is up already, it is the present step.
         """
-        fewest = step
-        most = self._whole_steps
-        while fewest < most:
-            middle = (fewest + most + 1) // 2
+        # Bisection: more steps always take longer.
+        lowest = step
+        highest = self._whole_steps
+        while lowest < highest:
+            middle = (lowest + highest + 1) // 2
             if self.seconds_until(step, middle, pace) <= time_left:
-                fewest = middle
+                lowest = middle
             else:
-                most = middle - 1
-        return fewest
+                highest = middle - 1
+        return lowest
 
     def _work_between(self, step: int, last: int) -> float:
         """Returns the work of the steps after `step`, up to `last`."""
@@ -464,6 +465,12 @@ class TimeLimitedSteps(StepPlan):
         )
 
     def _warn_too_short(self, state: TrainingState, used: float) -> None:
+        """Warns, once in a run, that the end will be later than the limit.
+
+        Args:
+            state: Of the training.
+            used: Seconds since the run began.
+        """
         if self._is_warned:
             return
         self._is_warned = True
@@ -521,8 +528,8 @@ class _Work:
         Only the first of very many are computed; the others count as their mean.
         """
         computed = np.array([self._of_batch(batch) for batch in batches[:_MOST_BATCHES]])
-        others = np.full(len(batches) - len(computed), computed.mean())
-        return np.concatenate([computed, others])
+        assumed = np.full(len(batches) - len(computed), computed.mean())
+        return np.concatenate([computed, assumed])
 
     def of_rows(self, lengths: Any) -> float:
         """Returns the work of training on rows of these lengths, without padding."""
@@ -530,6 +537,7 @@ class _Work:
         return float(self._of_width(widths).sum())
 
     def _of_batch(self, batch: Ints) -> float:
+        """Returns the work of a batch, padded in each of its micro-batches."""
         parts = [part for part in np.array_split(batch, self._parts) if len(part)]
         shapes = [self._padding.mask(self._lengths[part]).shape for part in parts]
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
@@ -546,8 +554,9 @@ def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
     """Returns what a run costs beside its steps, before anything was measured."""
     training = job.recipe.training
     selected = work.of_rows(job.features[job.selection].lengths)
-    others = [split for split in job.evaluated if split != job.selection]
-    other_work = sum(work.of_rows(job.features[split].lengths) for split in others)
+    # These are scored once, with the final weights.
+    other_splits = [split for split in job.evaluated if split != job.selection]
+    other_work = sum(work.of_rows(job.features[split].lengths) for split in other_splits)
 
     model_bytes = 4 * sum(parameter.numel() for parameter in job.loaded.network.parameters())
     closing = max(_LEAST_CLOSING, _CLOSING_SHARE_OF_LOADING * job.seconds.get("load", 0.0))

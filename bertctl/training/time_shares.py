@@ -104,13 +104,14 @@ def time_reading(
         seconds: That the reading may take in all.
     """
     pace = _time_once(read, windows[:_FEW_WINDOWS], lengths)
-    more = windows[:_MORE_WINDOWS]
-    if pace.seconds_of_token * int(lengths[more].sum()) > _TIMING_SHARE * seconds:
+    larger_sample = windows[:_MORE_WINDOWS]
+    if pace.seconds_of_token * int(lengths[larger_sample].sum()) > _TIMING_SHARE * seconds:
         return pace
-    return _time_once(read, more, lengths)  # the first time kernels are made
+    return _time_once(read, larger_sample, lengths)  # the first time kernels are made
 
 
 def _time_once(read: Callable[[Ints], None], windows: Ints, lengths: Ints) -> ReadingPace:
+    """Returns the pace at which these windows are read, by the clock and by CPU time."""
     started = time.perf_counter()
     cpu_started = time.process_time()
     read(windows)

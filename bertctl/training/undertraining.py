@@ -89,10 +89,10 @@ def undertrained_losses(
         return []
 
     losses = [float(loss) for _, loss in held_out]
-    last = training[-max(1, round(_LAST_SHARE * len(training))) :]
+    last_losses = training[-max(1, round(_LAST_SHARE * len(training))) :]
     is_best_last = held_out[-1][0] == best_step
     falls = losses[-1] < losses[-2] and losses[-1] < losses[0]
-    is_learned_by_heart = sum(last) / len(last) < _LEARNED_BY_HEART * losses[-1]
+    is_learned_by_heart = sum(last_losses) / len(last_losses) < _LEARNED_BY_HEART * losses[-1]
     if is_best_last and falls and not is_learned_by_heart:
         return losses
     return []
@@ -132,13 +132,13 @@ def rising_scores(
     if len(scored) < 3 or scored[-1][0] != best_step:
         return []
 
-    last_step, last = scored[-1]
+    last_step, last_score = scored[-1]
     earlier = [value for step, value in scored[:-1] if step <= _REFERENCE_SHARE * last_step + 0.5]
     if not earlier:
         return []
     noise = _PAIRED_NOISE * interval_width / _INTERVAL_WIDTH
-    rise = last - max(earlier)
-    whole_rise = last - scored[0][1]
+    rise = last_score - max(earlier)
+    whole_rise = last_score - scored[0][1]
     is_beyond_noise = rise > _STANDARD_ERRORS * noise
     has_flattened = rise < _SHARE_OF_RISE * whole_rise
     if not is_beyond_noise or has_flattened:

@@ -244,21 +244,21 @@ def network_to_train(
         tensors = {}
     else:
         tensors = description.stored_tensors(network)
-    new = [name for name, tensor in tensors.items() if tensor is None]
+    new_weights = [name for name, tensor in tensors.items() if tensor is None]
     prefix = f"{description.family.encoder}."
     encoder_prefix = "" if is_bare else prefix
     if network is None or any(
-        name.startswith(encoder_prefix) and "pooler" not in name for name in new
+        name.startswith(encoder_prefix) and "pooler" not in name for name in new_weights
     ):
         return None
-    modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in new_weights)
     halves = any(
         tensor is not None and name.rpartition(".")[0] in modules
         for name, tensor in tensors.items()
     )
     of_others = {description.stored_as(name, network) for name in tensors}
     elsewhere: set[str] = set()
-    for name in new:
+    for name in new_weights:
         elsewhere |= {name, prefix + name, name.removeprefix(prefix)}
     elsewhere -= of_others
     # transformers keeps a half, and looks under either name
@@ -269,12 +269,12 @@ def network_to_train(
         {name: tensor for name, tensor in tensors.items() if tensor is not None},
         is_trained=True,
     )
-    drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
+    drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new_weights}
     network.load_state_dict(drawn, strict=False, assign=True)
     for name in modules:
         initialise(network, network.get_submodule(name))
     network.requires_grad_(requires_grad=True)
-    return network.eval(), tuple(new)
+    return network.eval(), tuple(new_weights)
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:

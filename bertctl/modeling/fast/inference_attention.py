@@ -42,6 +42,7 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
     plain = functional.scaled_dot_product_attention
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None, **more: Any) -> Tensor:
+        """Returns (B, H, T, D) of queries, keys and values of that shape, as torch's own does."""
         windows = len(q)
         tokens = q.shape[2]
         if torch.is_grad_enabled() or tokens > longest:
@@ -59,13 +60,13 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
             )
         attended = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
         count = max(1, BLOCK // tokens)
-        for first in range(0, windows, count):
-            some = slice(first, first + count)
-            attended[some] = _attend(
-                q=q[some],
-                k=k[some],
-                v=v[some],
-                padding=None if padding is None else padding[some],
+        for start in range(0, windows, count):
+            block = slice(start, start + count)
+            attended[block] = _attend(
+                q=q[block],
+                k=k[block],
+                v=v[block],
+                padding=None if padding is None else padding[block],
                 scale=more["scale"],
             )
         return attended

@@ -77,20 +77,20 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     order = np.argsort(-lengths, kind="stable")
     positions = (torch.from_numpy(order)[:, None] * width + torch.arange(width))[is_real[order]]
     blocks = []
-    first = 0
+    start = 0
     while len(order):
         longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
         count = max(1, BLOCK // longest)
         count -= count % _STEP if count > _STEP else 0
         # A block may end at a quarter if shorter windows follow.
-        least = -(-BLOCK // (4 * longest * _STEP)) * _STEP
-        if least < min(count, len(order)) and lengths[order[least]] <= longest - _STEP:
-            count = least
+        quarter = -(-BLOCK // (4 * longest * _STEP)) * _STEP
+        if quarter < min(count, len(order)) and lengths[order[quarter]] <= longest - _STEP:
+            count = quarter
         indices, order = np.split(order, [count])
-        end = first + int(lengths[indices].sum())
+        end = start + int(lengths[indices].sum())
         is_token = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        blocks.append(_block(slice(first, end), is_token))
-        first = end
+        blocks.append(_block(slice(start, end), is_token))
+        start = end
     return positions, blocks
 
 
@@ -149,7 +149,7 @@ def attend(
     """
     attended = _room(qkv, shape, looks[-1][1])
     saved = []
-    first = 0
+    mask_start = 0  # the masks of all blocks lie one behind the other
     for block, to in looks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         scores = torch.bmm(q[:, : to.width], k.transpose(1, 2)).float()
@@ -157,11 +157,9 @@ def attend(
             scores.view(block.windows, heads, to.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
-        if dropout_mask is None:
-            mask = None
-        else:
-            mask = dropout_mask[first : first + weights.numel()]
-        first = first + weights.numel()
+        mask_end = mask_start + weights.numel()
+        mask = None if dropout_mask is None else dropout_mask[mask_start:mask_end]
+        mask_start = mask_end
         _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, attended)
     return attended, saved
 
@@ -180,17 +178,15 @@ def attend_backward(
     The arguments are those of `attend`.
     """
     qkv_gradient = _room(qkv, qkv.shape, looks[-1][0])
-    first = 0
+    mask_start = 0
     for (block, to), weights in zip(looks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:
             g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
-        if dropout_mask is None:
-            mask = None
-        else:
-            mask = dropout_mask[first : first + weights.numel()]
-        first = first + weights.numel()
+        mask_end = mask_start + weights.numel()
+        mask = None if dropout_mask is None else dropout_mask[mask_start:mask_end]
+        mask_start = mask_end
         # Backwards through attended = D(W) v, with W = softmax(Z), Z = q k^T and D the dropout:
         #     dW = D(g v^T)     dZ = W * (dW - sum of (dW * W) over the row)
         #     dq = dZ k         dk = dZ^T q         dv = D(W)^T g

@@ -178,9 +178,10 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> _LayerWeights | None:
 
 def _epsilons(parts: Sequence[Any]) -> tuple[float, float]:
     """Returns those of both normalisations among the parts of a layer; 0 where it has others."""
-    first = float(getattr(parts[4], "eps", 0.0))
-    second = float(getattr(parts[7], "eps", 0.0))
-    return first, second
+    # In the order of BERT_LAYER, the normalisations are the parts 4 and 7.
+    of_attention = float(getattr(parts[4], "eps", 0.0))
+    of_output = float(getattr(parts[7], "eps", 0.0))
+    return of_attention, of_output
 
 
 def _is_gelu(activation: Any) -> bool:
@@ -245,28 +246,28 @@ def _in_training(
             x = functional.pad(x, (0, 0, 0, n_added))
 
         # All tokens of a window look at all of it. In the last layer it is enough to compute the
-        # first tokens if the head reads no others: `only` says which rows of x they are.
-        every = list(zip(blocks, blocks, strict=True)), None
+        # first tokens if the head reads no others: `selected` says which rows of x they are.
+        all_tokens = list(zip(blocks, blocks, strict=True)), None
         firsts = None
         if reads_firsts:
             firsts = first_tokens(positions, hidden_states.shape[1], blocks)
-        looks, only = firsts or every
+        looks, selected = firsts or all_tokens
 
         with torch.autocast("cpu", enabled=False):
             for layer in layers[:-1]:
-                x = _apply(x, layer.shape, *every, *layer.weights, *layer.adapters)
-            last = layers[-1]
+                x = _apply(x, layer.shape, *all_tokens, *layer.weights, *layer.adapters)
+            last_layer = layers[-1]
             x = _apply(
                 x,
-                last.shape,
+                last_layer.shape,
                 looks,
-                only,
-                *last.weights,
-                *last.adapters,
+                selected,
+                *last_layer.weights,
+                *last_layer.adapters,
             )
 
-        if only is not None:
-            positions = positions[only]
+        if selected is not None:
+            positions = positions[selected]
         padded = (
             x.new_zeros(flat.shape)
             .index_copy(0, positions, x[: len(positions)])
@@ -554,8 +555,9 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
     if not lets_one or len(x) % 2 or "amx_bf16" not in cpu_words():
         return x @ weight
     is_turned = not weight.is_contiguous()
-    both = (weight.T if is_turned else weight).expand(2, -1, -1).contiguous()
-    return torch.bmm(x.view(2, -1, x.shape[1]), both.mT if is_turned else both).flatten(0, 1)
+    twice = (weight.T if is_turned else weight).expand(2, -1, -1).contiguous()
+    halves = x.view(2, -1, x.shape[1])
+    return torch.bmm(halves, twice.mT if is_turned else twice).flatten(0, 1)
 
 
 def _of_linear(

@@ -190,13 +190,13 @@ class _Named(nn.Module):
 
     def put(self, ours: str, part: nn.Module) -> None:
         """Puts a part where transformers has it."""
-        *path, last = self.names[ours].split(".")
+        *path, attribute = self.names[ours].split(".")
         place: nn.Module = self
         for step in path:
             if not hasattr(place, step):
                 place.add_module(step, nn.Module())
             place = place.get_submodule(step)
-        place.add_module(last, part)
+        place.add_module(attribute, part)
 
     def part(self, ours: str) -> Any:
         """Returns a part, whatever has been put in its place since."""
@@ -255,10 +255,10 @@ class Layer(_Named):
         mixed = self.part("mixed")(attended.transpose(1, 2).reshape(x.shape))
         x = self.part("first_norm")(functional.dropout(mixed, of_output, self.training) + x)
         outer = self.part("outer")(self.activation(self.part("inner")(x)))
-        last: Tensor = self.part("last_norm")(
+        output: Tensor = self.part("last_norm")(
             functional.dropout(outer, of_layer, self.training) + x
         )
-        return last
+        return output
 
 
 class Stack(nn.Module):
@@ -537,8 +537,8 @@ class Network(_Saved):
             x if isinstance(self.part("last"), _DenseHead) else self.dropout(x)
         )
         if self.kind == "QuestionAnswering":
-            first, last = (tensor.squeeze(-1).contiguous() for tensor in logits.split(1, dim=-1))
-            return Outputs(start_logits=first, end_logits=last)
+            start, end = (tensor.squeeze(-1).contiguous() for tensor in logits.split(1, dim=-1))
+            return Outputs(start_logits=start, end_logits=end)
         return Outputs(logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
 
 

@@ -86,10 +86,10 @@ class SavedRows:
     def blocks(self) -> Iterable[Tensor]:
         """Yields all (V, C), some rows at a time."""
         used = self.used.cpu()
-        for first in range(0, self.whole.shape[0], _BLOCK):
-            block = self.whole[first : first + _BLOCK].cpu() * self.decay
-            here = (used >= first) & (used < first + _BLOCK)
-            yield block.index_copy_(0, used[here] - first, self.trained[here].cpu())
+        for start in range(0, self.whole.shape[0], _BLOCK):
+            block = self.whole[start : start + _BLOCK].cpu() * self.decay
+            is_in_block = (used >= start) & (used < start + _BLOCK)
+            yield block.index_copy_(0, used[is_in_block] - start, self.trained[is_in_block].cpu())
 
 
 def save_with_tables(
@@ -178,6 +178,7 @@ class UsedRows(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
+        """Loads the whole table, saved as (V, C) or as `SavedRows`, and takes its used rows."""
         saved = state_dict.get(prefix + "weight")
         if isinstance(saved, SavedRows):
             self.whole = saved.whole

@@ -91,9 +91,8 @@ class Checkpoints:
         self._listener = listener
         self._writer: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._known: dict[
-            tuple[str, int], str
-        ] = {}  # SHA-256 of what is the same for many checkpoints
+        # File and step of its weights -> SHA-256, of files that many checkpoints have in common.
+        self._known: dict[tuple[str, int], str] = {}
 
     def save(self, snapshot: Snapshot, *, behind: bool) -> None:
         """Writes a checkpoint, while training goes on (`behind`) or before this returns.
@@ -146,16 +145,18 @@ class Checkpoints:
         return None
 
     def _compare_history(self, saved_history: Path) -> None:
+        """Warns if history.jsonl no longer begins with what the checkpoint has of it."""
         history = self._folder.history
         if saved_history.exists():
-            before = saved_history.read_bytes()
+            saved_bytes = saved_history.read_bytes()
         else:
-            before = b""
+            saved_bytes = b""
         if history.is_file():
-            now = history.read_bytes()
+            present_bytes = history.read_bytes()
         else:
-            now = b""
-        if not now.startswith(before):
+            present_bytes = b""
+        # Lines after the checkpoint are as they should be: the run went on.
+        if not present_bytes.startswith(saved_bytes):
             self._listener.warn(
                 f"{history} has been changed: it is restored to its content at "
                 f"{saved_history.parent}"
@@ -195,6 +196,7 @@ class Checkpoints:
         raise AssertionError
 
     def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
+        """Writes a checkpoint at low priority, in a thread; `wait` raises what went wrong."""
         # It takes what the training leaves. MiniLM on 2 cores with a checkpoint every 50 steps: 5 %
         # of the time instead of 14 %. Once it is waited for it takes its share.
         _set_niceness(threading.current_thread(), 19)
@@ -204,6 +206,13 @@ class Checkpoints:
             self._failure = error
 
     def _write(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
+        """Writes a checkpoint, its manifest last, and deletes those before the last ones.
+
+        Args:
+            snapshot: Weights, optimizer and random states.
+            part: Folder where it is written; `begun` renames it at its end.
+            begun: As `_begin` returned it.
+        """
         from safetensors.torch import save_file
 
         from bertctl.modeling.fast.used_tokens import save_with_tables
@@ -222,8 +231,8 @@ class Checkpoints:
                 part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files}
             )
             shutil.rmtree(final, ignore_errors=True)
-        for old in sorted(final.parent.glob("step-*"))[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
+        for outdated in sorted(final.parent.glob("step-*"))[:-KEPT]:
+            shutil.rmtree(outdated, ignore_errors=True)
 
     def _entry(self, part: Path, name: Path, best_step: int) -> dict[str, Any]:
         """Returns size and hash of a checkpoint's file, for its manifest.

@@ -25,10 +25,11 @@ class Due:
         self._pause = pause
         self._off = every == "off"
         if every and not self._off:
-            amount, unit = every.split()
+            amount, unit = every.split()  # such as `500 steps` or `10 minutes`
         else:
             amount = "0"
             unit = ""
+        # 0 of a unit: not by this unit.
         self._steps = int(amount) if unit == "steps" else 0
         if unit == "minutes":
             self._seconds = 60.0 * int(amount)

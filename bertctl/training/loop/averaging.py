@@ -131,9 +131,9 @@ def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
     mean = load_file(paths[0])
     floats = [name for name, tensor in mean.items() if tensor.is_floating_point()]
     for path in paths[1:]:
-        more = load_file(path)
+        tensors = load_file(path)
         for name in floats:
-            mean[name] += more[name]
+            mean[name] += tensors[name]
     for name in floats:
         mean[name] /= len(paths)
     return mean

@@ -64,12 +64,12 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
     Raises:
         UsageError: saying how many there are.
     """
-    every = training.evaluate_every or of_epoch
-    count = math.ceil(steps / every)
+    steps_between = training.evaluate_every or of_epoch
+    count = math.ceil(steps / steps_between)
     if training.average_best is not None and training.average_best > count:
         raise UsageError(
             f"training.average_best: the best {training.average_best} are asked for, but {steps} "
-            f"steps with one evaluation every {every} make {count}",
+            f"steps with one evaluation every {steps_between} make {count}",
             remedy="Use a lower training.evaluate_every, or average fewer.",
         )
 
@@ -87,6 +87,7 @@ class Unfreezing:
     def __init__(self, network: "nn.Module") -> None:
         from bertctl.modeling.layer_groups import parameter_depths
 
+        # Depths count from the embeddings (0) up; the head has the largest one.
         depths = parameter_depths(network)
         self._head = max(depths.values())
         self._parameters = [
@@ -135,19 +136,20 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
             lowest = training.freeze_layers + 1
         else:
             lowest = 0
+        # Each depth has its epoch: the head, the layers, and the embeddings unless they are frozen.
         needed = n_layers + 2 - lowest
-        parts = needed - epochs  # of which the embeddings are one, unless they are frozen
-        if parts > (not lowest):
-            left = [f"the lowest {counted(parts - (not lowest), 'layer')}"]
-        else:
-            left = []
-        left += [] if lowest else ["the embeddings"]
+        trains_embeddings = not lowest
+        n_untrained_layers = needed - epochs - trains_embeddings
+        untrained = []
+        if n_untrained_layers > 0:
+            untrained.append(f"the lowest {counted(n_untrained_layers, 'layer')}")
+        if trains_embeddings:
+            untrained.append("the embeddings")
         verb = "leaves" if epochs == 1 else "leave"
-        leave = f"{counted(epochs, 'epoch')} {verb}"
-        short = f"; {leave} {' and '.join(left)} as before"
+        too_short = f"; {counted(epochs, 'epoch')} {verb} {' and '.join(untrained)} as before"
         sentences.append(
             "unfreezing: the head in the first epoch, one layer more in each that follows, "
-            f"everything from epoch {needed} on" + (short if epochs < needed else "")
+            f"everything from epoch {needed} on" + (too_short if epochs < needed else "")
         )
     if training.average_best:
         sentences.append(

@@ -356,10 +356,18 @@ def _is_new_best(evaluation: Evaluation, hooks: Hooks, state: TrainingState) -> 
 
 
 def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) -> float:
-    """Returns the share of the work that is done after a step and before its evaluation."""
+    """Returns the share of the work that is done after a step and before its evaluation.
+
+    Args:
+        step: The step, from 1.
+        steps: Of the whole run.
+        between: Steps from one evaluation to the next.
+        evaluation_cost: Of an evaluation, in steps.
+    """
     evaluations = math.ceil(steps / between)
-    done = (step - 1) // between
-    return (step + evaluation_cost * done) / (steps + evaluation_cost * evaluations)
+    evaluations_done = (step - 1) // between
+    work_done = step + evaluation_cost * evaluations_done
+    return work_done / (steps + evaluation_cost * evaluations)
 
 
 def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
@@ -382,15 +390,23 @@ def _exploded(state: TrainingState) -> bool:
 def _diverged(
     state: TrainingState, loss: float, norm: float, rate: float, ids: Sequence[str]
 ) -> DivergedError:
+    """Returns the error for a training that diverged in the step after `state.step`.
+
+    Args:
+        state: Before the step.
+        loss: Of the step.
+        norm: Of its gradient, before clipping.
+        rate: Its learning rate.
+        ids: Of the examples of its batch; the message has the first 8.
+    """
     if not math.isfinite(loss):
         message = f"the loss is {loss}"
     elif not math.isfinite(norm):
         message = f"the gradient's norm is {norm}"
     else:
-        last, first = (
-            f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses)
-        )
-        message = f"the last losses are {last} on average, the first ones were {first}"
+        last_mean = f"{np.mean(state.last_losses):.3g}"
+        first_mean = f"{np.mean(state.first_losses):.3g}"
+        message = f"the last losses are {last_mean} on average, the first ones were {first_mean}"
     visible_ids = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
         f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch "

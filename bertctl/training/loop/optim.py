@@ -45,6 +45,11 @@ def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW"
 
 
 def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, Any]]:
+    """Returns the optimizer's parameter groups: for each depth one with weight decay, one without.
+
+    With `layer_decay` below 1, the learning rate falls by that factor with each depth below the
+    head. Otherwise there is a single depth. Biases and normalisations get no weight decay.
+    """
     if settings.layer_decay < 1.0:
         depths = parameter_depths(network)
     else:
@@ -57,9 +62,10 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
     groups: list[dict[str, Any]] = []
     for depth in range(head, -1, -1):
         rate = settings.learning_rate * settings.layer_decay ** (head - depth)
-        here = [name for name in trained if depths.get(name, 0) == depth]
+        names = [name for name in trained if depths.get(name, 0) == depth]
         for is_plain, decay in ((False, settings.weight_decay), (True, 0.0)):
-            chosen = [trained[name] for name in here if (name in plain) == is_plain]
+            chosen = [trained[name] for name in names if (name in plain) == is_plain]
+            # Without depths both groups are made, even an empty one.
             if chosen or not depths:
                 groups.append({"params": chosen, "weight_decay": decay, "lr": rate})
     return groups

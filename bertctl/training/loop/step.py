@@ -161,8 +161,9 @@ def _part_by_part(
     device = engine.compute.device
     counts = _global_counts(objective, batches, parts, workers)
 
-    def passes(here: Batch, divisors: "Tensor") -> "Tensor":
-        sums = objective.losses(objective.forward(engine.backend, here), here)
+    def passes(device_batch: Batch, divisors: "Tensor") -> "Tensor":
+        outputs = objective.forward(engine.backend, device_batch)
+        sums = objective.losses(outputs, device_batch)
         means = torch.stack([sums[name] for name in counts]) / divisors
         # The exchange takes the mean over the processes, and the sum is meant.
         engine.accelerator.backward(means.sum() * workers.count)
@@ -170,6 +171,7 @@ def _part_by_part(
 
     losses = []
     for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
+        # A process without examples of its own computes a stand-in, which infinity makes a 0.
         divisors = torch.tensor(
             [float(max(1, count)) if len(part) else math.inf for count in counts.values()]
         )
@@ -221,9 +223,9 @@ def _across_batch(
         local_outputs = torch.cat(
             [output[:count] for output, count in zip(outputs, counted, strict=True)]
         ).requires_grad_()
-    here = global_batch.to(device)
-    sums = objective.losses(_gathered(local_outputs, sizes, workers), here)
-    counts = objective.counts(here)
+    device_batch = global_batch.to(device)
+    sums = objective.losses(_gathered(local_outputs, sizes, workers), device_batch)
+    counts = objective.counts(device_batch)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
     # The exchange takes the mean over the processes, and the sum is meant.
     total = torch.stack([*losses.values()]).sum() * workers.count
@@ -231,12 +233,15 @@ def _across_batch(
         engine.accelerator.backward(total)
     else:
         (gradient,) = torch.autograd.grad(total, local_outputs)
-        parts = torch.split(gradient, list(counted))
-        for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
+        gradients = torch.split(gradient, list(counted))
+        for number, (batch, part, state) in enumerate(zip(batches, gradients, states, strict=True)):
             with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
                 set_generators(state)
-                again = objective.forward(engine.backend, batch.to(device))
-                engine.accelerator.backward((again[: len(part)] * part).sum() + 0.0 * again.sum())
+                output = objective.forward(engine.backend, batch.to(device))
+                # The gradient of this product with respect to `output` is `part`. The second term
+                # adds nothing: it keeps all of the output in the graph.
+                product = (output[: len(part)] * part).sum()
+                engine.accelerator.backward(product + 0.0 * output.sum())
     return list(losses), [torch.stack([loss.detach() for loss in losses.values()])]
 
 

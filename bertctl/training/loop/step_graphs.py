@@ -75,9 +75,10 @@ class StepGraphs:
         return recorded.losses.clone()
 
     def _record(self, key: Any, passes: Passes, batch: Batch, divisors: "Tensor") -> _Recorded:
+        """Records the passes of a batch as a CUDA graph, and keeps it for batches of its shape."""
         import torch
 
-        here = batch.to("cuda")
+        device_batch = batch.to("cuda")
         divisors = divisors.to("cuda")
         graph = torch.cuda.CUDAGraph()
         # They share their memory, as only one of them runs at a time; a checkpoint may be written
@@ -87,9 +88,9 @@ class StepGraphs:
             None,
         )
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            losses = passes(here, divisors)
+            losses = passes(device_batch, divisors)
         self._recorded[key] = recorded = _Recorded(
-            graph, [*here.tensors().values(), divisors], losses
+            graph, [*device_batch.tensors().values(), divisors], losses
         )
         return recorded
 

@@ -191,6 +191,11 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
+    """Returns the run's accelerator, its trackers started by the first process.
+
+    Raises:
+        UnavailableError: A tracker can't be started.
+    """
     from accelerate import Accelerator
     from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
 
