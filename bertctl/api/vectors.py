@@ -100,7 +100,7 @@ def similarity(
         request,
         _texts(first, "first"),
         None if second is None else _texts(second, "second"),
-        every=every,
+        all_pairs=every,
         listener=listener,
     )
     answers = list(compared.lines)

@@ -78,7 +78,8 @@ def student_options(teacher: Path, *, layers: int | None, model: str | None) -> 
         )
     options: dict[str, Any] = {"distillation.teacher": str(teacher), "model.keep_layers": None}
     recipe = load_recipe(str(folder.recipe))
-    if recipe.lora != LoraSection():  # of the teacher; a student is trained whole
+    # A student is trained whole, also if its teacher was trained with LoRA.
+    if recipe.lora != LoraSection():
         changed = recipe.lora.model_dump(exclude_defaults=True)
         options |= {f"lora.{name}": getattr(LoraSection(), name) for name in changed}
     if layers is None:
@@ -191,22 +192,24 @@ def compare_students(
     runs = {path: open_run(path, options=options) for path in paths}
     metrics = RunFolder(students[0].path).read_metrics()
     split = metrics.primary.split
-    name = metrics.primary.name
-    first = runs[students[0].path]
-    rows = first.load_data(listener=listener).splits[split]
+    metric_name = metrics.primary.name
+    first_run = runs[students[0].path]
+    rows = first_run.load_data(listener=listener).splits[split]
     engines = {path: run.load() for path, run in runs.items()}
     results = {path: _scored(run, engines[path], rows) for path, run in runs.items()}
     speeds = _speeds(runs, engines, rows)
     figures = {
-        path: _figures(run, results[path].metrics[name], speeds[path]) for path, run in runs.items()
+        path: _figures(run, results[path].metrics[metric_name], speeds[path])
+        for path, run in runs.items()
     }
 
-    def difference(path: Path, other: Path) -> BaselineDifference | None:
+    def difference(path: Path, reference: Path) -> BaselineDifference | None:
+        """Returns how much better a run is than a reference, or None if rows have no own score."""
         document = paired_comparison(
-            first.task.answers,
+            first_run.task.answers,
             results[path].lines,
-            results[other].lines,
-            name,
+            results[reference].lines,
+            metric_name,
             compared=1,
         )
         if document is None:
@@ -217,7 +220,7 @@ def compare_students(
     for student in students:
         document = DistillationDocument(
             schema_number=SCHEMA,
-            metric=name,
+            metric=metric_name,
             split=split,
             teacher=figures[teacher],
             student=figures[student.path],
@@ -235,6 +238,7 @@ def compare_students(
 
 
 def _scored(run: NetworkRun, engine: Engine, rows: Rows) -> SplitResult:
+    """Returns the predictions of a run for some rows, with metrics and their intervals."""
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe)
     return result.thorough(run.recipe)
@@ -259,6 +263,7 @@ def _speeds(
 
 
 def _figures(run: NetworkRun, score: MetricValue, rows_per_second: float) -> ModelFigures:
+    """Returns the score, speed and size of a model."""
     tensors = stored_weights(run.source.folder).values()
     return ModelFigures(
         score=score.value,

@@ -129,7 +129,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     else:
         needs = []
     problems += [need.error for need in needs if need.error]
-    if needs and not needs[0].error:
+    if needs and not needs[0].error:  # the first need is the device
         compute = needs[0].found
     document = {
         "schema": SCHEMA,
@@ -153,6 +153,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
 
 
 def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the versions of bertctl, Python and packages, and the operating system."""
     return {
         "bertctl": __version__,
         "python": platform.python_version(),
@@ -162,6 +163,7 @@ def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _folder(role: str, folder: Path) -> dict[str, Any]:
+    """Returns a folder with its role, its free bytes and whether it can be written."""
     return {
         "what": role,
         "path": str(folder.absolute()),
@@ -171,6 +173,12 @@ def _folder(role: str, folder: Path) -> dict[str, Any]:
 
 
 def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
+    """Returns what may slow training down or keep it from downloading.
+
+    Args:
+        processor: Cores that are visible (`usable`) and the container's limit (`quota`).
+        unreachable: Why the hub can't be reached; empty if it can.
+    """
     warnings = []
     usable = processor["usable"]
     quota = processor["quota"]
@@ -196,9 +204,10 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
         recipe: resolved.
         place: folder that runs go to.
     """
-    known: list[ModelSource] = []
-    model = _need(f"model {recipe.model.name}", partial(_model, recipe, known.append))
-    compute = known[0].compute if known else choose_compute
+    # The model says which devices it can use. If it isn't here, any device that fits is named.
+    sources: list[ModelSource] = []
+    model = _need(f"model {recipe.model.name}", partial(_model, recipe, sources.append))
+    compute = sources[0].compute if sources else choose_compute
     needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
     if model.state == "here":
         model = replace(
@@ -221,6 +230,10 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
 
 
 def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
+    """Returns the folder of a model with a config and a tokenizer that fit the task.
+
+    `tell` receives its source before the checks: the device is chosen by it even if they fail.
+    """
     source = inspect_model(recipe.model)
     tell(source)
     task = task_type(recipe.task)
@@ -246,24 +259,27 @@ def _data(recipe: Recipe) -> list[Need]:
 
 
 def _split(recipe: Recipe, name: str) -> str:
+    """Returns how many rows a split has, and where they are from."""
     return _counted(load_data(recipe, splits=(name,)).splits[name])
 
 
 def _counted(rows: Rows) -> str:
+    """Returns rows as a phrase: "872 from validation.csv"."""
     return f"{len(rows):,} from {rows.source}"
 
 
 def _tracker(name: str) -> str:
+    """Returns "installed", or raises if a tracker can't be used."""
     check_trackers((name,))
     return "installed"
 
 
 def _copies(recipe: Recipe) -> int:
-    """Returns how many times the weights a run needs on its disk at the worst moment.
+    """Returns how many times the size of the weights a run needs on its disk at the worst moment.
 
-    New weights are written beside the old ones, and a checkpoint (weights, two moments, the best
-    weights) beside those that are kept; without checkpoints one is saved all the same when the run
-    is interrupted.
+    New weights are written beside the old ones (2). A checkpoint has 4: weights, two moments of the
+    optimizer and the best weights. A new one is written beside those that are kept. Without
+    checkpoints one is saved all the same when the run is interrupted.
     """
     if recipe.training.checkpoint_every == "off":
         saved = 1
@@ -284,11 +300,12 @@ def _need(subject: str, find: Callable[[], object]) -> Need:
 
 
 def _from_hub(subject: str, missing: hub.NotCachedError) -> Need:
+    """Returns a need that is not on this disk: on the hub with its size, or refused."""
     try:
         size = hub.remote_size(missing.hub_files)
     except UnavailableError as error:
-        both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
-        return Need(subject, "refused", both.message, error=both)
+        combined = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
+        return Need(subject, "refused", combined.message, error=combined)
     files = " or ".join(missing.hub_files.files[:1])
     return Need(
         subject, "hub", f"not on this disk; the hub has {missing.hub_files.repo}/{files}", size
@@ -296,6 +313,7 @@ def _from_hub(subject: str, missing: hub.NotCachedError) -> Need:
 
 
 def _room(subject: str, place: Path, needed_bytes: int) -> Need:
+    """Returns whether a disk has room for so many bytes, and whether its folder can be written."""
     free = free_bytes(place)
     space_note = f"{human_bytes(free)} free in {place}"
     if needed_bytes:

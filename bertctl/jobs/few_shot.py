@@ -113,21 +113,21 @@ def prepare(
     )
     task, evaluated = fit_task(recipe, data)
     rows = data.splits["train"]
-    single = (
-        task.head().get("problem_type") == "single_label_classification" and "text" in task.columns
-    )
-    if not single or rows.has("pair"):
+    has_one_label = task.head().get("problem_type") == "single_label_classification"
+    if not has_one_label or "text" not in task.columns or rows.has("pair"):
         raise UsageError(
             "few-shot training learns one label for each single text",
             remedy="Fine-tune on other rows.",
         )
     if rows_per_label is not None:
         warn_of_rare_labels(rows, rows_per_label, listener)
-    times = range(recipe.few_shot.draws)
-    draws = [
-        rows if rows_per_label is None else sample_of_labels(rows, rows_per_label, seed=seed + i)
-        for i in times
-    ]
+    if rows_per_label is None:
+        draws = [rows] * recipe.few_shot.draws
+    else:
+        draws = [
+            sample_of_labels(rows, rows_per_label, seed=seed + number)
+            for number in range(recipe.few_shot.draws)
+        ]
     data = replace(data, splits={**data.splits, "train": draws[0]})
     pairs = _pairs(recipe, data, draws[0], inspect_model(recipe.model))
     resolved = resolved_for(recipe, pairs.compute)
@@ -151,7 +151,8 @@ def prepare(
 
 def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) -> Job:
     """Returns the training of the encoder on pairs of these rows, made ready."""
-    once = {"evaluate_every": total_steps(recipe, len(rows))}  # nothing is chosen
+    # One evaluation at the end: no checkpoint is chosen, so more would only take time.
+    once = {"evaluate_every": total_steps(recipe, len(rows))}
     sections = {
         "task": SentenceEmbeddings.name,
         "sentence_embeddings": SentenceEmbeddingsSection(loss=recipe.few_shot.loss),
@@ -163,12 +164,15 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     # Pairs are learned without prompts.
     task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())
     tokenizer = build_tokenizer(source, BARE, None)
-    long = recipe.model.long_text
+    long_text_mode = recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
     # Of several windows, the first one is learned from.
-    if long in ("tail", "head-tail") and features.encoded.truncated.any():
+    if long_text_mode in ("tail", "head-tail") and features.encoded.truncated.any():
         texts = different([rows.columns["text"]])[1]
-        features = replace(features, encoded=ends_of(features.encoded, tokenizer, [texts], long))
+        features = replace(
+            features, encoded=ends_of(features.encoded, tokenizer, [texts], long_text_mode)
+        )
+    # Training needs a validation split. Its scores are not used, so it has the same rows.
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(
         data,
@@ -186,7 +190,7 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
 def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> Result:
     """Trains, scores and writes the run folder, as `training.finetune.run` does.
 
-    It goes on with the next draw.
+    A run that was interrupted continues with the draw that it was at.
 
     Raises:
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP.
@@ -231,28 +235,30 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         for draw in job.draws
     ]
     frozen = _TextEncoder(job, job.source)
-    held = frozen.vectors(features)
-    plain = [
-        task.lines({"logits": frozen.learned(draw_features).logits(held)}, features, rows)
+    frozen_vectors = frozen.vectors(features)
+    frozen_lines = [
+        task.lines({"logits": frozen.learned(draw_features).logits(frozen_vectors)}, features, rows)
         for draw_features in labelled
     ]
-    values = [0.0] * len(plain)
+    values = [0.0] * len(job.draws)
     # The first draw comes last, so that its model is at hand to be kept.
-    for number in reversed(range(len(plain))):
-        place = folder.checkpoints / f"draw-{number + 1}"
-        if number and (done := place.with_suffix(".json")).exists():
-            values[number] = read_json(done)["value"]
+    for number in reversed(range(len(job.draws))):
+        draw_folder = folder.checkpoints / f"draw-{number + 1}"
+        draw_results = draw_folder.with_suffix(".json")
+        if number and draw_results.exists():  # the run was interrupted after this draw
+            values[number] = read_json(draw_results)["value"]
             continue
-        listener.say(f"draw {number + 1} of {len(plain)}")
+        listener.say(f"draw {number + 1} of {len(job.draws)}")
         pairs = _pairs(job.recipe, job.data, job.draws[number], job.source)
-        made = start(
+        trained = start(
             pairs,
-            place,
+            draw_folder,
             resume="if any",
             listener=_Steps(listener),
         )
-        if made.folder.model.is_dir():
-            model = made.folder.model
+        # A run that was interrupted at its very end has moved the model there already.
+        if trained.folder.model.is_dir():
+            model = trained.folder.model
         else:
             model = folder.encoder
         model_section = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
@@ -261,8 +267,8 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         if number:
             lines = task.lines({"logits": learned.logits(tuned.vectors(features))}, features, rows)
             values[number] = _contributions(job, lines).value
-            write_json(done, {"schema": SCHEMA, "value": values[number]})
-            shutil.rmtree(place)
+            write_json(draw_results, {"schema": SCHEMA, "value": values[number]})
+            shutil.rmtree(draw_folder)
     results = _keep(
         job,
         tuned,
@@ -270,29 +276,30 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         folder,
         listener,
     )
-    first = _contributions(job, results[job.selection].lines)
-    frozen_parts = [_contributions(job, lines) for lines in plain]
-    values[0] = first.value
+    kept_draw = _contributions(job, results[job.selection].lines)
+    frozen_draws = [_contributions(job, lines) for lines in frozen_lines]
+    values[0] = kept_draw.value
+    # With several draws, `judged` compares the draws. With one, its examples are compared.
     if len(values) == 1:
-        gap = first.difference(frozen_parts[0])
+        gap = kept_draw.difference(frozen_draws[0])
     else:
         gap = None
-    frozen_values = [contributions.value for contributions in frozen_parts]
+    frozen_values = [contributions.value for contributions in frozen_draws]
     scores = job.metrics(results) | {"few_shot": judged(job, values, frozen_values, gap)}
     metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics.as_json())
-    write_json(folder.performance, made.performance.as_json())
+    write_json(folder.performance, trained.performance.as_json())
     if model != folder.encoder:
         model.rename(folder.encoder)
     folder.set_status("done", step=job.steps)
-    return Result(folder, metrics, made.performance)
+    return Result(folder, metrics, trained.performance)
 
 
 class _Steps(Listener):
-    """Listener that passes on how far the training is, and its warnings.
+    """Listener that passes on the progress and the warnings of the training of one draw.
 
-    Other messages are about a part of the run.
+    Its other messages are dropped: they are about a part of the run, not about the run.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -302,7 +309,12 @@ class _Steps(Listener):
 
 
 class _TextEncoder:
-    """An encoder whose vectors of texts a logistic regression learns from."""
+    """An encoder whose vectors of texts a logistic regression learns from.
+
+    Args:
+        job: The few-shot run.
+        source: The encoder, frozen or trained on pairs.
+    """
 
     def __init__(self, job: FewShotJob, source: ModelSource) -> None:
         self.sentence_modules = chosen_modules(
@@ -348,9 +360,17 @@ def _keep(
     folder: RunFolder,
     listener: Listener,
 ) -> dict[str, SplitResult]:
-    """Writes the classifier of a draw, and scores it the way `evaluate` will.
+    """Writes the classifier of a draw, and scores the network that `evaluate` will load.
 
-    That is text in, answers out.
+    Args:
+        job: The few-shot run.
+        tuned: The encoder of the draw.
+        learned: The logistic regression on its vectors.
+        folder: The run folder.
+        listener: Receives progress messages.
+
+    Returns:
+        Results by split.
     """
     from bertctl.modeling.probe_network import with_head
 
@@ -374,6 +394,7 @@ def _keep(
 
 
 def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contributions:
+    """Returns what each row adds to the primary metric, from the lines of predictions."""
     contributions = job.task.answers.contributions(lines, job.primary)
     if contributions is None:
         raise UsageError(
@@ -383,7 +404,7 @@ def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contribu
 
 
 def judged(
-    job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None
+    job: FewShotJob, trained: Sequence[float], frozen: Sequence[float], gap: Difference | None
 ) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`.
 
@@ -391,44 +412,47 @@ def judged(
 
     Args:
         job: the run.
-        ours: the primary metric of each draw.
+        trained: the primary metric of each draw.
         frozen: the same without training.
         gap: their difference over the examples where there is one draw; None where it is over the
             draws.
     """
-    scores = {"few_shot": np.array(ours), "frozen": np.array(frozen)}
-    first = job.recipe.data.split_seed
+    scores = {"few_shot": np.array(trained), "frozen": np.array(frozen)}
+    first_seed = job.recipe.data.split_seed
     if gap is None:
-        over = count(len(ours), "draw")
+        compared = count(len(trained), "draw")
         gap = mean_difference(scores["few_shot"], scores["frozen"])
     else:
-        over = count(gap.n, "example")
+        compared = count(gap.n, "example")
     if higher_is_better(job.primary):
         sign = 1
     else:
         sign = -1
-    if sign * gap.value >= WORTH and gap.low * gap.high > 0:
+    is_significant = gap.low * gap.high > 0  # zero is outside the interval
+    if sign * gap.value >= WORTH and is_significant:
         verdict = "pays"
     else:
         verdict = "does not pay"
-    mean = {name: float(values.mean()) for name, values in scores.items()}
-    if verdict != "pays" and 1 < len(ours) < _DRAWS:
-        few = f"; fewer than {_DRAWS} draws can't show it"
+    mean_scores = {name: float(values.mean()) for name, values in scores.items()}
+    if verdict != "pays" and 1 < len(trained) < _DRAWS:
+        note_of_few_draws = f"; fewer than {_DRAWS} draws can't show it"
     else:
-        few = ""
+        note_of_few_draws = ""
     verdict_text = f"{verdict}: {job.primary} on {job.selection}"
-    means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
-    ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
-    rows = zip(range(first, first + len(ours)), ours, frozen, strict=True)
+    frozen_text = f"{figure(mean_scores['frozen'])} with the frozen encoder"
+    means_text = f"{figure(mean_scores['few_shot'])}, and {frozen_text}"
+    worth_text = f"{WORTH:.2f} more would be worth it{note_of_few_draws}"
+    difference_text = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {compared}"
+    rows = zip(range(first_seed, first_seed + len(trained)), trained, frozen, strict=True)
     deviation = None
-    if len(ours) > 1:
+    if len(trained) > 1:
         deviation = {name: float(values.std(ddof=1)) for name, values in scores.items()}
     return {
         "rows": len(job.draws[0]),
         "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
-        "mean": mean,
+        "mean": mean_scores,
         "deviation": deviation,
         "difference": gap.as_json(),
         "verdict": verdict,
-        "sentence": f"{verdict_text} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",
+        "sentence": f"{verdict_text} {means_text} ({difference_text}); {worth_text}",
     }

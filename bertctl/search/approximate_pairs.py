@@ -15,11 +15,16 @@ from bertctl.search.graph import new_graph
 from bertctl.search.nearest import Pairs, pairs_above, reaches
 
 _FIRST_NEIGHBOURS = 16
+"""Neighbours that are asked for first. A text all of whose neighbours are near gets more."""
+
 _MOST_NEIGHBOURS = 1024
+"""Neighbours at which that ends, so that a text with thousands of near texts stays affordable."""
+
 _AT_ONCE = 8192
 """Texts that are searched for, or pairs that are compared, at once."""
 
 _SAMPLED_TEXTS = 200
+"""Texts that recall is measured on."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +88,24 @@ class ApproximatePairs:
     def pairs(self) -> Iterator[Pairs]:
         """Yields the pairs, some at a time, each once."""
         n_different = len(self._different)
-        sizes = np.diff(self._starts)
-        for first in range(0, len(self._pair_codes), _AT_ONCE):
-            codes = self._pair_codes[first : first + _AT_ONCE]
-            texts, others = np.divmod(codes, n_different)
-            is_single = (sizes[texts] == 1) & (sizes[others] == 1)
-            yield self._near(self._different[texts[is_single]], self._different[others[is_single]])
-            several = zip(texts[~is_single].tolist(), others[~is_single].tolist(), strict=True)
-            for text, other in several:
-                rows, other_rows = np.meshgrid(self._rows_of(text), self._rows_of(other))
-                yield self._near(rows.ravel(), other_rows.ravel())
-        for text in np.flatnonzero(sizes > 1).tolist():
+        n_rows = np.diff(self._starts)  # (U,) rows of each text
+        for start in range(0, len(self._pair_codes), _AT_ONCE):
+            codes = self._pair_codes[start : start + _AT_ONCE]
+            left, right = np.divmod(codes, n_different)
+            is_single = (n_rows[left] == 1) & (n_rows[right] == 1)
+            yield self._near(self._different[left[is_single]], self._different[right[is_single]])
+            # A pair of texts that several rows have is a pair of each of these rows with each.
+            repeated = zip(left[~is_single].tolist(), right[~is_single].tolist(), strict=True)
+            for left_text, right_text in repeated:
+                left_rows, right_rows = np.meshgrid(
+                    self._rows_of(left_text), self._rows_of(right_text)
+                )
+                yield self._near(left_rows.ravel(), right_rows.ravel())
+        # Rows with the same text are pairs, too.
+        for text in np.flatnonzero(n_rows > 1).tolist():
             rows = self._rows_of(text)
-            first_places, second_places = np.triu_indices(len(rows), 1)
-            yield self._near(rows[first_places], rows[second_places])
+            left_places, right_places = np.triu_indices(len(rows), 1)
+            yield self._near(rows[left_places], rows[right_places])
 
     def recall(self) -> Recall:
         """Returns how many pairs of a sample of the texts are found.
@@ -107,71 +116,78 @@ class ApproximatePairs:
         sample = np.arange(0, len(self._vectors), step)
         n_pairs = 0
         n_found = 0
-        for positions, others, _ in pairs_above(
+        for positions, neighbours, _ in pairs_above(
             self._threshold, self._vectors[sample], self._vectors, self._measure
         ):
             rows = sample[positions]
-            is_pair = rows != others
+            is_pair = rows != neighbours
             n_pairs += int(is_pair.sum())
-            n_found += int(self._has(rows[is_pair], others[is_pair]).sum())
+            n_found += int(self._has(rows[is_pair], neighbours[is_pair]).sum())
         return Recall(len(sample), n_pairs, n_found)
 
     def _find(self) -> Ints:
-        """Returns the pairs of different texts as `first * U + second`, ascending."""
+        """Returns the pairs of different texts, one number each, ascending.
+
+        The number is `low * U + high`, of the texts' places among the U different texts.
+        """
         vectors = self._vectors[self._different]
         n_texts = len(vectors)
         graph = new_graph(self._measure, vectors.shape[1])
         graph.add(np.arange(n_texts), vectors, threads=1)
         codes = [np.empty(0, dtype=np.int64)]
-        for first in range(0, n_texts, _AT_ONCE):
-            waiting = np.arange(first, min(first + _AT_ONCE, n_texts))
+        for start in range(0, n_texts, _AT_ONCE):
+            waiting = np.arange(start, min(start + _AT_ONCE, n_texts))
             n_neighbours = _FIRST_NEIGHBOURS
             while len(waiting):
                 count = min(n_neighbours + 1, n_texts)  # a text finds itself, too
                 matches = graph.search(vectors[waiting], count, threads=1)
                 is_match = np.arange(count) < np.asarray(matches.counts)[:, None]
                 texts = np.repeat(waiting, is_match.sum(axis=1))
-                others = matches.keys[is_match].astype(np.int64)
-                is_near = self._are_near(self._different[texts], self._different[others])
-                n_near = np.bincount(texts[is_near] - first, minlength=_AT_ONCE)
-                is_near &= texts != others
-                low = np.minimum(texts[is_near], others[is_near])
-                high = np.maximum(texts[is_near], others[is_near])
+                neighbours = matches.keys[is_match].astype(np.int64)
+                is_near = self._are_near(self._different[texts], self._different[neighbours])
+                n_near = np.bincount(texts[is_near] - start, minlength=_AT_ONCE)
+                is_near &= texts != neighbours
+                low = np.minimum(texts[is_near], neighbours[is_near])
+                high = np.maximum(texts[is_near], neighbours[is_near])
                 codes.append(sorted_unique(low * n_texts + high))
                 is_last = count == n_texts or n_neighbours >= _MOST_NEIGHBOURS
-                waiting = waiting[n_near[waiting - first] == count]
+                # If all that was found is near, more may be: only these texts are searched again.
+                waiting = waiting[n_near[waiting - start] == count]
                 if is_last:
                     break
                 n_neighbours *= 4
         return sorted_unique(np.concatenate(codes))
 
     def _rows_of(self, text: int) -> Ints:
+        """Returns all rows that have a text, by its place among the different texts."""
         return self._rows_by_text[self._starts[text] : self._starts[text + 1]]
 
-    def _has(self, rows: Ints, others: Ints) -> Bools:
-        """Returns (P,) whether pairs of rows are among those found."""
+    def _has(self, rows: Ints, other_rows: Ints) -> Bools:
+        """Returns (P,) whether pairs of rows were found; rows with equal text always are."""
         texts = self._text_numbers[rows]
-        other_texts = self._text_numbers[others]
+        other_texts = self._text_numbers[other_rows]
         codes = np.minimum(texts, other_texts) * len(self._different)
         codes += np.maximum(texts, other_texts)
         is_found = np.isin(codes, self._pair_codes)
         return np.asarray(is_found | (texts == other_texts))
 
-    def _are_near(self, rows: Ints, others: Ints) -> Bools:
+    def _are_near(self, rows: Ints, other_rows: Ints) -> Bools:
+        """Returns (P,) whether pairs of rows reach the threshold."""
         parts = [np.empty(0, dtype=np.bool_)]
-        for first in range(0, len(rows), _AT_ONCE):
-            part = slice(first, first + _AT_ONCE)
-            parts.append(reaches(self._similarities(rows[part], others[part]), self._threshold))
+        for start in range(0, len(rows), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            parts.append(reaches(self._similarities(rows[part], other_rows[part]), self._threshold))
         return np.concatenate(parts)
 
-    def _near(self, rows: Ints, others: Ints) -> Pairs:
+    def _near(self, rows: Ints, other_rows: Ints) -> Pairs:
         """Returns pairs of rows, the first row of the file first, that reach the threshold."""
-        low = np.minimum(rows, others)
-        high = np.maximum(rows, others)
+        low = np.minimum(rows, other_rows)
+        high = np.maximum(rows, other_rows)
         similarities = self._similarities(low, high)
         is_near = reaches(similarities, self._threshold)
         return low[is_near], high[is_near], similarities[is_near]
 
-    def _similarities(self, rows: Ints, others: Ints) -> Floats32:
-        exact = exact_similarities(self._measure, self._vectors[rows], self._vectors[others])
+    def _similarities(self, rows: Ints, other_rows: Ints) -> Floats32:
+        """Returns (P,) the exact similarities of pairs of rows; those of the graph are rounded."""
+        exact = exact_similarities(self._measure, self._vectors[rows], self._vectors[other_rows])
         return exact.astype(np.float32)

@@ -23,13 +23,16 @@ _MATRIX_ROWS = 20_000
 STARTS = 10
 """Starts of kmeans, of which the best one is kept."""
 _BATCH = 8192
+"""Texts of a batch, and starts of which the best is kept, for kmeans by batches."""
 _BATCH_STARTS = 3
 COPIES = {"kmeans": 3, "agglomerative": 2, "hdbscan": 4}
 """Copies of all vectors that are in memory at once, by method."""
 _COUNTED_AT_ONCE = 8192
+"""Vectors that are compared at once, to count the different ones."""
 _SAMPLE = 3_000
 """Texts that the silhouette is computed on."""
 _WORDS = 4
+"""Words of a cluster's name."""
 _LONGEST_WORD = 30
 """Characters of a word in a name; an address or a code may have thousands."""
 
@@ -118,21 +121,25 @@ def clusters_of(
     """
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, MiniBatchKMeans
 
-    least = clusters or smallest
+    n_needed = clusters or smallest
+    # The message of agglomerative clustering may have the whole number, as it has an upper limit.
     if method == "agglomerative":
-        enough = None
+        counted_up_to = None
     else:
-        enough = least
-    different = _number_of_different(vectors, enough)
-    if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
+        counted_up_to = n_needed
+    n_different = _number_of_different(vectors, counted_up_to)
+    if n_different < n_needed or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         message = (
-            f"{len(vectors):,} texts, {different:,} of them different, do not fit `method={method}`"
+            f"{len(vectors):,} texts, {n_different:,} of them different, do not fit "
+            f"`method={method}`"
         )
         if method == "agglomerative":
-            most = f", {_MATRIX_ROWS:,} at most"
+            upper_limit = f", {_MATRIX_ROWS:,} at most"
         else:
-            most = ""
-        raise UsageError(message, remedy=f"It takes {least:,} different ones at least{most}.")
+            upper_limit = ""
+        raise UsageError(
+            message, remedy=f"It takes {n_needed:,} different ones at least{upper_limit}."
+        )
     metric = _METRICS[method][similarity]
     if method == "kmeans" and approximate:
         kmeans = MiniBatchKMeans(
@@ -150,19 +157,23 @@ def clusters_of(
         )
     else:
         labels = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
-    names, counts = np.unique(labels[labels >= 0], return_counts=True)
-    place = {name: i for i, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist())}
-    return np.array([place.get(name, -1) for name in labels.tolist()])
+    found_labels, counts = np.unique(labels[labels >= 0], return_counts=True)
+    rank_of_label = {
+        name: i for i, name in enumerate(found_labels[np.argsort(-counts, kind="stable")].tolist())
+    }
+    return np.array([rank_of_label.get(name, -1) for name in labels.tolist()])
 
 
 def _number_of_different(vectors: Floats32, enough: int | None) -> int:
     """Returns how many vectors are different to six decimals.
 
-    No more are counted than are enough.
+    Args:
+        vectors: (N, D).
+        enough: Number at which counting stops; None to count all.
     """
     hashes: set[int] = set()
-    for first in range(0, len(vectors), _COUNTED_AT_ONCE):
-        rounded = vectors[first : first + _COUNTED_AT_ONCE].round(6) + 0.0  # no negative zeros
+    for start in range(0, len(vectors), _COUNTED_AT_ONCE):
+        rounded = vectors[start : start + _COUNTED_AT_ONCE].round(6) + 0.0  # no negative zeros
         hashes.update(hash(row.tobytes()) for row in rounded)
         if enough is not None and len(hashes) >= enough:
             break
@@ -197,9 +208,10 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
         n_members_with = np.asarray(has_word[is_member].sum(axis=0), dtype=np.float64)[0]
         expected = share_with * is_member.sum()
         deviation = np.sqrt(np.maximum(expected * (1 - share_with), 1e-9))
+        # The number of members with a word is binomial if the word tells nothing.
         weights = (n_members_with - expected) / deviation * np.sqrt(rarity)
         is_shared = n_members_with > 1
-        weights[share_with == 1] = 0
+        weights[share_with == 1] = 0  # a word that all texts have
         if (is_shared & (weights > 0)).any():
             weights[~is_shared] = 0
         best = np.argsort(-weights, kind="stable")[:_WORDS]
@@ -223,9 +235,8 @@ def telling_words(text: str) -> list[str]:
     run_end = -1
     for word, (start, end) in zip(words, offsets, strict=True):
         is_unspaced = _piece_length(word[0]) > 0
-        if run and not (
-            is_unspaced and start == run_end and _piece_length(word[0]) == _piece_length(run[0])
-        ):
+        continues_run = is_unspaced and start == run_end
+        if run and not (continues_run and _piece_length(word[0]) == _piece_length(run[0])):
             telling += _pieces(run)
             run = ""
         if is_unspaced:
@@ -237,6 +248,7 @@ def telling_words(text: str) -> list[str]:
 
 
 def _has_two_letters(word: str) -> bool:
+    """Returns whether a word has at least two letters; digits and signs don't count."""
     letters = sum(unicodedata.category(character)[0] == "L" for character in word)
     return letters > 1
 
@@ -268,8 +280,8 @@ def _pieces(run: str) -> list[str]:
 def _different_places(texts: Sequence[str]) -> Ints:
     """Returns where each different text stands first."""
     if is_packed(texts):
-        first = first_positions(f" {text}" for text in texts)  # a blank text is one, too
-        return np.flatnonzero(first == np.arange(len(first)))
+        first_places = first_positions(f" {text}" for text in texts)  # a blank text is one, too
+        return np.flatnonzero(first_places == np.arange(len(first_places)))
     numbers, _ = numbers_of(texts)
     positions: Ints = np.unique(numbers, return_index=True)[1]
     return positions

@@ -15,8 +15,13 @@ _TOLD_FROM = 60
 """Seconds from which it is told how long something takes."""
 
 _TIMED_ROWS = 2048
+"""Random vectors whose comparison is timed; the time for more is worked out from it."""
+
 _BLOCK = 1024
+"""Rows that `pairs_above` compares at once."""
+
 _GROUPED_ROWS = 10_000
+"""Random vectors whose grouping is timed."""
 
 _BYTES_OF_TEXT = 300
 """Of a text's words, ids and numbers, beside its vectors."""
@@ -50,16 +55,16 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
     vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     timed_blocks = _TIMED_ROWS // _BLOCK
-    seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / (
-        timed_blocks * (timed_blocks + 1) // 2
-    )
+    # Each block is compared with itself and with the blocks after it. No similarity reaches 2.
+    n_comparisons = timed_blocks * (timed_blocks + 1) // 2
+    seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / n_comparisons
     total = seconds * n_blocks * (n_blocks + 1) / 2
     if total >= _TOLD_FROM:
         n_pairs = n_texts * (n_texts - 1) // 2
         listener.say(
             f"each of {n_texts:,} texts is compared with each, {n_pairs:,} pairs: about "
-            f"{human_seconds(total)} once "
-            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory; "
+            f"{human_seconds(total)} once their vectors are there, which take "
+            f"{human_bytes(4 * n_texts * size)} of memory; "
             "`approximate=True` is many times faster"
         )
 
@@ -84,6 +89,7 @@ def tell_graph(n_texts: int, size: int, measure: str, listener: Listener) -> Non
 
 
 def _seconds_of(steps: Iterable[object]) -> float:
+    """Returns how many seconds it takes to go through some steps."""
     started = time.perf_counter()
     for _ in steps:
         pass
@@ -113,10 +119,8 @@ def tell_grouping(
     if total >= _TOLD_FROM:
         listener.say(
             f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once "
-            "their vectors are "
-            f"there, which take {human_bytes(4 * n_texts * size)} of memory; "
-            f"`approximate=True` is many "
-            "times faster"
+            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory; "
+            "`approximate=True` is many times faster"
         )
 
 

@@ -115,19 +115,22 @@ class Index:
         return cls(folder, document)
 
     def to_append(self) -> Self:
-        """Returns the index as other rows are added to it, of which it has none yet."""
+        """Returns the index as it is before a new corpus is added, of which it has no rows yet."""
         values = self.document.as_json()
         values.pop("recall", None)  # that of its own rows
         values["corpus"] = _NOTHING
         return replace(self, document=IndexDocument.model_validate(values))
 
     def has_begun(self, parts: Iterable[Rows]) -> bool:
-        """Returns whether the rows that were added last are the first ones of a corpus."""
+        """Returns whether the rows that were added last are the first ones of a corpus.
+
+        If so, the corpus is being added already, and its rows that are there are not added again.
+        """
         begun = self.document.corpus
         digest = hashlib.sha256()
         n_rows = 0
-        left = iter(parts)
-        while n_rows < begun.rows and (rows := next(left, None)):
+        remaining_parts = iter(parts)
+        while n_rows < begun.rows and (rows := next(remaining_parts, None)):
             n_rows += len(rows)
             digest.update(_digested(rows))
         return n_rows == begun.rows and digest.hexdigest() == begun.texts_sha256
@@ -135,8 +138,11 @@ class Index:
     def check(self, made: Mapping[str, Any]) -> None:
         """Refuses vectors that are not made as those of the index.
 
+        Args:
+            made: How the new vectors are made: model, layer, pooling, ...
+
         Raises:
-            DataError: another model, or its files have changed; or texts are read in another way.
+            DataError: Another model, or its files have changed, or texts are read in another way.
         """
         stored = {name: getattr(self.document, name) for name in made} | {
             "similarity": self.similarity
@@ -166,13 +172,13 @@ class Index:
         rows = self.document.rows
         size = block_rows(len(queries))
         path = self.folder / "vectors.npy"
-        for first in range(0, rows, size):
-            block = as_read(open_array(path)[first : min(first + size, rows)], self.similarity)
+        for start in range(0, rows, size):
+            block = as_read(open_array(path)[start : min(start + size, rows)], self.similarity)
             if not np.isfinite(block).all():
                 raise DataError(
                     f"{path} is damaged: something in it is not a number", remedy=_AGAIN, file=path
                 )
-            nearest.see(block, first)
+            nearest.see(block, start)
         return nearest
 
     def search(
@@ -252,6 +258,7 @@ class IndexRows:
         return rows
 
     def _scanned(self) -> Offsets:
+        """Returns where each row begins, found by looking through the whole file."""
         with loading(self._path, remedy=_AGAIN):
             return line_offsets(self._path, self._n_rows)
 
@@ -260,11 +267,12 @@ class IndexRows:
         if number >= len(self._offsets):
             return None
         start = int(self._offsets[number])
-        before = min(start, 1)
+        before = min(start, 1)  # the byte before the row is read too: it must be a line feed
         if number + 1 < len(self._offsets):
             size = int(self._offsets[number + 1]) - start
             content = os.pread(file.fileno(), before + size, start - before)
         else:
+            # The last row ends where the file has a line feed, or not at all if it was cut off.
             content = _up_to_line_feed(file, start - before, skipped=before)
         begins_line = content[:before] in (b"", b"\n")
         line = content[before:]
@@ -300,9 +308,10 @@ class ApproximateIndex(Index):
     measured: dict[str, Any] = field(default_factory=dict)
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
-        """Returns K rows near to (Q, D) queries.
+        """Returns K rows near to (Q, D) queries, nearly always the nearest ones.
 
-        Of the first ones, it measures how many are the nearest.
+        At the first call it also searches some of the queries exactly, and sets `measured`. Where
+        there are too few queries for that, rows of the index are searched for.
         """
         if not self.measured:
             of_texts = len(queries) < _FEW < self.document.rows
@@ -313,10 +322,8 @@ class ApproximateIndex(Index):
                 sample = queries
                 n_skipped = 0
             sample = as_read(sample[:: -(-len(sample) // _MEASURED_QUERIES)], self.similarity)
-            approximate, exact = (
-                search(sample, top + n_skipped).rows[:, n_skipped:]
-                for search in (self._near, super().nearest)
-            )
+            approximate = self._near(sample, top + n_skipped).rows[:, n_skipped:]
+            exact = super().nearest(sample, top + n_skipped).rows[:, n_skipped:]
             self.measured.update(
                 recall=recall(approximate, exact), at=exact.shape[1], queries=len(sample)
             )
@@ -324,6 +331,11 @@ class ApproximateIndex(Index):
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
+        """Returns the K rows that the graph finds for (Q, D) queries.
+
+        Their similarities are computed again from the stored vectors, so that ties have the order
+        of an exact search.
+        """
         nearest = Nearest(queries, top, self.similarity)
         stored = open_array(self.folder / "vectors.npy")
         results = []
@@ -354,6 +366,7 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
 
     vectors = index.folder / "vectors.npy"
     rows = index.document.rows
+    # The name changes with the vectors, so that an outdated graph is never used.
     made_of = f"{index.document.as_json()} {vectors.stat().st_size} {vectors.stat().st_mtime_ns}"
     path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
     if not path.is_file():
@@ -362,19 +375,25 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
         graph.add(np.arange(rows), open_array(vectors)[:rows])
         with loading(path, kind=UnavailableError, remedy="Leave `approximate=True` out."):
             atomic_write(path, graph.save)
-        for other in {*index.folder.glob("graph-*.usearch")} - {path}:
-            other.unlink(missing_ok=True)
+        for outdated in {*index.folder.glob("graph-*.usearch")} - {path}:
+            outdated.unlink(missing_ok=True)
     with loading(path, remedy=f"Delete {path}: it is made again."):
         return ApproximateIndex(index.folder, index.document, Graph.restore(str(path), view=True))
 
 
-def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index | None:
-    """Returns the index in a folder that is gone on with; None where one is made anew.
+def open_existing(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index | None:
+    """Returns the index in a folder, to be added to or continued; None if a new one is made.
+
+    Args:
+        folder: Of the index.
+        append: Whether rows are added to it.
+        resume: Whether an earlier attempt is continued.
+        overwrite: Whether it is replaced.
 
     Raises:
-        UsageError: something is there, and nothing was said of it, or two things, or it is no
-            index.
-        DataError: an index that is added to is damaged, or not finished.
+        UsageError: The folder has files and no argument says what to do with them, two arguments
+            contradict each other, or the folder has files of something else.
+        DataError: An index that is added to is damaged, or not finished.
     """
     if append and overwrite:
         raise UsageError(
@@ -394,7 +413,8 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     if append:
         return Index.open(folder).to_append()
     # Without index.json, an earlier attempt may have been killed early.
-    if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):
+    is_unfinished_index = "rows.jsonl" in names <= _FILES
+    if names and not ((overwrite or resume) and is_unfinished_index):
         if names <= _FILES:
             message = (
                 "Add to it with `append=True`, continue with `resume=True`, or replace "
@@ -415,10 +435,7 @@ def _digested(rows: Rows) -> bytes:
 
 
 def _of_others(index: Index) -> int:
-    """Returns how many rows of an index are not of its corpus.
-
-    It is the corpus that it is made of, or gone on with, now.
-    """
+    """Returns how many rows were in an index before the corpus that is added now."""
     return index.document.rows - index.document.corpus.rows
 
 
@@ -450,11 +467,9 @@ def identified(
     """
     if index is not None:
         n_before = _of_others(index)
-    else:
-        n_before = 0
-    if index is not None:
         own_ids = _own_ids(index, n_before)
     else:
+        n_before = 0
         own_ids = {}
     if not has_ids:
         if index is not None and own_ids:
@@ -504,6 +519,7 @@ def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
         return {}
     with loading(path, remedy=_AGAIN), path.open("rb") as file:
         ids = [str(json.loads(line)["id"]) for line in islice(file, n_rows)]
+    # A file without ids gave its rows their numbers.
     are_numbers = all(row_id == str(number) for number, row_id in enumerate(ids))
     if are_numbers:
         return {}
@@ -552,7 +568,7 @@ def make_index(
     begun = previous["corpus"]
     read = _NOTHING | {"source": source}
     digest = hashlib.sha256()
-    searches = list[Nearest]()
+    searches = list[Nearest]()  # of the same rows: in the stored vectors, and in the exact ones
 
     earlier = list(previous.get("sources", []))
     # If an unfinished index is resumed, the last source is this corpus.
@@ -568,13 +584,15 @@ def make_index(
         )
 
     def passed(rows: Rows) -> Rows:
+        """Returns the rows as they are, once they are counted in what was read of the corpus."""
         digest.update(_digested(rows))
         read.update(rows=read["rows"] + len(rows), texts_sha256=digest.hexdigest())
         return rows
 
     def unread() -> Iterator[Rows]:
-        left = iter(parts)
-        while read["rows"] < begun["rows"] and (rows := next(left, None)):
+        """Yields the rows that the index does not have yet; its first ones must be those it has."""
+        remaining_parts = iter(parts)
+        while read["rows"] < begun["rows"] and (rows := next(remaining_parts, None)):
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
             if previous["complete"]:
@@ -584,9 +602,10 @@ def make_index(
             raise DataError(
                 f"the first rows of {source} are not those that {folder} has of it", remedy=remedy
             )
-        yield from map(passed, left)
+        yield from map(passed, remaining_parts)
 
     def saved(*, complete: bool) -> IndexDocument:
+        """Writes the rows so far and index.json, which is returned."""
         state = store.commit() | {
             "schema": SCHEMA,
             "dtype": dtype,
@@ -622,13 +641,13 @@ def make_index(
             store.append(rows, stored, None)
             if dtype != "float32":
                 sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
+                # The queries are of the first rows; the rows of all calls are searched.
                 searches = searches or [
                     Nearest(sample, _AT + 1, model.similarity) for _ in range(2)
                 ]
-                for nearest, block in zip(
-                    searches, (as_read(stored, model.similarity), vectors), strict=True
-                ):
-                    nearest.see(block, read["rows"] - len(rows))
+                first_row = read["rows"] - len(rows)
+                searches[0].see(as_read(stored, model.similarity), first_row)
+                searches[1].see(vectors, first_row)
             saved(complete=False)
         return saved(complete=True)
 
@@ -642,7 +661,10 @@ def as_stored(vectors: Floats32, dtype: str) -> Array:
 
 
 def as_read(stored: Array, similarity: str = COSINE) -> Floats32:
-    """Returns (N, D) vectors in fp32; for cosines of length 1: only their direction was kept."""
+    """Returns stored (N, D) vectors in fp32.
+
+    For cosines they have length 1 again, which int8 and rounding have changed.
+    """
     if stored.dtype == np.float32:
         return stored
     vectors = stored.astype(np.float32)

@@ -74,28 +74,35 @@ class Nearest:
         self.rows: Ints = np.empty((len(queries), 0), dtype=np.int64)
         self.scores: Floats = np.empty((len(queries), 0))
 
-    def see(self, block: Floats32, first: int) -> None:
-        """Looks at (B, D) rows, the first of which has this number."""
+    def see(self, block: Floats32, first_row: int) -> None:
+        """Compares the next rows with all queries, and keeps the K nearest of those so far.
+
+        Args:
+            block: (B, D) vectors.
+            first_row: Number of the first of them.
+        """
         top = self._top
         n_queries = len(self._queries)
         scores, rounding = self._compare(block)
         bound = (self._kth - rounding).astype(np.float32)
-        near = scores >= bound[:, None]
+        is_candidate = scores >= bound[:, None]
         # Of the first block, and of rows that come nearer and nearer, all would be candidates.
-        if np.count_nonzero(near) > 4 * top * n_queries and top <= len(block):
+        # The K-th nearest row of the block itself is then the better bound.
+        if np.count_nonzero(is_candidate) > 4 * top * n_queries and top <= len(block):
             kth_of_block = np.partition(scores, -top, axis=1)[:, -top]
             bound = np.maximum(bound, kth_of_block - rounding.astype(np.float32))
-            near = scores >= bound[:, None]
+            is_candidate = scores >= bound[:, None]
         # np.nonzero takes 30 times as long.
-        query, row = np.divmod(np.flatnonzero(near), len(block))
-        again = [
+        query, row = np.divmod(np.flatnonzero(is_candidate), len(block))
+        exact_scores = [
             self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN])
             for i in range(0, len(row), _AGAIN)
         ]
-        score = np.concatenate([self.scores.ravel(), *again])
+        score = np.concatenate([self.scores.ravel(), *exact_scores])
         query = np.concatenate([np.repeat(np.arange(n_queries), self.rows.shape[1]), query])
-        row = np.concatenate([self.rows.ravel(), row + first])
+        row = np.concatenate([self.rows.ravel(), row + first_row])
 
+        # By query, then the nearest first, then the first row first; the first K of each stay.
         order = np.lexsort((row, -score, query))
         sorted_query = query[order]
         first_of_query = np.searchsorted(sorted_query, np.arange(n_queries))
@@ -119,6 +126,7 @@ class Nearest:
         return scores, _CLOSE * longest * self._lengths.astype(np.float64)
 
     def _exact(self, block: Floats32, query: Ints, row: Ints) -> Floats:
+        """Returns (P,) the exact similarities of pairs of a query and a row of the block."""
         return exact_similarities(self._measure, self._queries[query], block[row])
 
 
@@ -132,7 +140,13 @@ def recall(approximate: Ints, exact: Ints) -> float:
 
 
 def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pairs:
-    """Returns each row of (N, D) vectors with that of others."""
+    """Returns the pairs of equally numbered rows: row 0 with row 0, row 1 with row 1.
+
+    Args:
+        first: (N, D) vectors; for cosines of length 1.
+        second: (N, D) vectors of their partners.
+        measure: Similarity by which they are compared, one of `MEASURES`.
+    """
     rows = np.arange(len(first))
     return rows, rows, exact_similarities(measure, first, second).astype(np.float32)
 
@@ -140,24 +154,25 @@ def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pair
 def pairs_above(
     threshold: float, first: Floats32, second: Floats32 | None = None, measure: str = COSINE
 ) -> Iterator[Pairs]:
-    """Yields every pair of rows whose similarity is the threshold or more.
+    """Yields every pair of rows whose similarity, to six decimals, is the threshold or more.
 
-    It counts to six decimals, and yields some at a time.
+    The pairs come block by block.
 
     Args:
         threshold: A similarity.
         first: (N, D); for cosines of length 1.
-        second: The others; None for pairs of the first with each other, each once.
+        second: (M, D) vectors that they are compared with; None for pairs of the first with each
+            other, each once.
         measure: Similarity by which rows are compared, one of `MEASURES`.
     """
-    others = first if second is None else second
+    partners = first if second is None else second
     for i in range(0, len(first), _BLOCK):
-        for j in range(i if second is None else 0, len(others), _BLOCK):
-            scores = _block_similarities(measure, first[i : i + _BLOCK], others[j : j + _BLOCK])
-            near = reaches(scores, threshold)
+        for j in range(i if second is None else 0, len(partners), _BLOCK):
+            scores = _block_similarities(measure, first[i : i + _BLOCK], partners[j : j + _BLOCK])
+            is_near = reaches(scores, threshold)
             if second is None and i == j:
-                near = np.triu(near, 1)
-            row, column = np.divmod(np.flatnonzero(near), scores.shape[1])
+                is_near = np.triu(is_near, 1)
+            row, column = np.divmod(np.flatnonzero(is_near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
 
 
@@ -167,6 +182,7 @@ def reaches(similarities: Floats32, threshold: float) -> Bools:
 
 
 def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floats32:
+    """Returns (B, B) similarities of each row with each."""
     if measure == COSINE:
         return np.asarray(first @ second.T)
     return similarity_matrix(measure, first, second).astype(np.float32)
@@ -178,14 +194,14 @@ class NearestPairs:
     On a tie it keeps those of the first rows.
 
     Args:
-        most: N.
+        n_pairs: N.
 
     Attributes:
         seen: How many pairs have gone by.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, n_pairs: int) -> None:
+        self._n_pairs = n_pairs
         self._kept: Pairs = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
         self.seen = 0
 
@@ -193,26 +209,26 @@ class NearestPairs:
         """Looks at some pairs, in any order."""
         self.seen += len(pairs[0])
         rows = np.concatenate([self._kept[0], pairs[0]])
-        others = np.concatenate([self._kept[1], pairs[1]])
+        partners = np.concatenate([self._kept[1], pairs[1]])
         scores = np.concatenate([self._kept[2], pairs[2]])
-        order = np.lexsort((others, rows, -np.round(scores.astype(np.float64), _DECIMALS)))[
-            : self._most
-        ]
-        self._kept = (rows[order], others[order], scores[order])
+        # Rounded as they are shown: pairs that look equal are in the order of their rows.
+        shown_scores = np.round(scores.astype(np.float64), _DECIMALS)
+        order = np.lexsort((partners, rows, -shown_scores))[: self._n_pairs]
+        self._kept = (rows[order], partners[order], scores[order])
 
     def nearest(self) -> Pairs:
         """Returns the pairs, the nearest first."""
         return self._kept
 
 
-def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, Rows]:
+def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Rows, Rows]:
     """Returns the texts that are compared with each other.
 
     Args:
         first: texts, or pairs of them.
         second: what they are compared with; None where that is their second texts, or they are
             themselves.
-        every: whether each is compared with each, and not row by row.
+        all_pairs: Whether each is compared with each, and not row by row.
 
     Raises:
         UsageError: one text, or one column of them, and nothing to compare it with.
@@ -223,7 +239,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
             f"{first.source} has one text",
             remedy="Give a second one, or a file, to compare it with.",
         )
-    if second is None and not (first.has("pair") or every):
+    if second is None and not (first.has("pair") or all_pairs):
         raise UsageError(
             f"{first.source} has one column of texts",
             remedy="Give a second text or file to compare with, or `all=True`.",
@@ -233,7 +249,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
             second = replace(first, columns={"text": first.columns["pair"]})
         else:
             second = first
-    if not every and len(first) != len(second):
+    if not all_pairs and len(first) != len(second):
         message = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
         raise DataError(message, remedy="Add `all=True` to compare each with each.")
     return first, second
@@ -252,8 +268,9 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
     if not is_score.any():  # no scores, or words
         return {}
     if not is_score.all():
-        first = int(np.argmin(is_score))
-        message = f"{rows.where(first)}: {rows.columns['label'][first]!r} is not a score"
+        first_unscored = int(np.argmin(is_score))
+        label = rows.columns["label"][first_unscored]
+        message = f"{rows.where(first_unscored)}: {label!r} is not a score"
         listener.warn(
             f"{message}; the correlation leaves {count(int((~is_score).sum()), 'row')} out"
         )
@@ -289,20 +306,17 @@ def pair_lines(
         unreadable_seconds = unreadable
     has_unknown = bool(unreadable or unreadable_seconds)
     column = shown_name("text", first)  # another one where the file calls something else text
-    for rows, others, similarities in pairs:
+    for rows, partners, similarities in pairs:
         for i, j, similarity in zip(
-            rows.tolist(), others.tolist(), similarities.tolist(), strict=True
+            rows.tolist(), partners.tolist(), similarities.tolist(), strict=True
         ):
             ids = {"id": first.answer_id(i), "pair_id": second.answer_id(j)}
             line = {**ids, "similarity": round(similarity, _DECIMALS)}
             if has_unknown:
-                sides = [
-                    name
-                    for name, known in (
-                        ("text", i in unreadable),
-                        ("pair", j in unreadable_seconds),
-                    )
-                    if known
-                ]
-                line["unknown"] = " and ".join(sides)
+                unknown_sides = []
+                if i in unreadable:
+                    unknown_sides.append("text")
+                if j in unreadable_seconds:
+                    unknown_sides.append("pair")
+                line["unknown"] = " and ".join(unknown_sides)
             yield {**line, column: first.columns["text"][i], "pair": second.columns["text"][j]}

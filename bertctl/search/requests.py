@@ -17,7 +17,7 @@ from bertctl.metrics.similarity import COSINE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.index_document import IndexDocument
 from bertctl.run_folder import hold
-from bertctl.search.index import identified, make_index, there
+from bertctl.search.index import identified, make_index, open_existing
 from bertctl.search.nearest import both_sides, correlation, pair_lines, pairs_above, row_by_row
 from bertctl.search.vector_request import VectorRequest
 
@@ -48,7 +48,7 @@ def compare_texts(
     first: str | MemoryFile,
     second: str | MemoryFile | None = None,
     *,
-    every: bool = False,
+    all_pairs: bool = False,
     listener: Listener = SILENT,
 ) -> ComparedTexts:
     """Compares texts by their vectors: row by row, or each with each.
@@ -57,23 +57,23 @@ def compare_texts(
         request: The model, and how files are read.
         first: Texts, or pairs of them where there is no `second`.
         second: What they are compared with.
-        every: Whether each text of the one is compared with each of the other; without `second`,
-            those of `first` with each other.
+        all_pairs: Whether each text of the one is compared with each of the other; without
+            `second`, those of `first` with each other.
         listener: Receives progress messages.
 
     Raises:
         BertctlError: Any refusal of texts, columns or model.
     """
-    other = None
+    second_texts = None
     if second is not None:
-        other = request.read(second, listener, typed=True)
+        second_texts = request.read(second, listener, typed=True)
     texts = request.read(
         first,
         listener,
         pairs=second is None,
         typed=True,
     )
-    sides = both_sides(texts, other, every=every)
+    sides = both_sides(texts, second_texts, all_pairs=all_pairs)
     label = request.fields.get("data.label_column")
     if label and not sides[0].has("label"):
         raise UsageError(
@@ -82,14 +82,14 @@ def compare_texts(
         )
     model = request.model(exact=True)  # correlations go by ranks
     different_sides = sides[:1] if sides[1] is sides[0] else sides
-    of_sides = model.of_sides(different_sides, listener)
-    vectors = [side_vectors for side_vectors, _ in of_sides]
-    unreadable = [side_unreadable for _, side_unreadable in of_sides]
+    vectors_of_sides = model.of_sides(different_sides, listener)
+    vectors = [side_vectors for side_vectors, _ in vectors_of_sides]
+    unreadable = [side_unreadable for _, side_unreadable in vectors_of_sides]
     figures: dict[str, Any] = {}
-    pairs: Iterable[Pairs] = pairs_above(
-        -np.inf, vectors[0], vectors[1] if len(vectors) > 1 else None, model.similarity
-    )
-    if not every:
+    if all_pairs:
+        second_vectors = vectors[1] if len(vectors) > 1 else None
+        pairs: Iterable[Pairs] = pairs_above(-np.inf, vectors[0], second_vectors, model.similarity)
+    else:
         row_pairs = row_by_row(vectors[0], vectors[-1], model.similarity)
         figures |= correlation(sides[0], row_pairs[2], listener)
         pairs = [row_pairs]
@@ -134,18 +134,18 @@ def index_texts(
     Raises:
         BertctlError: Any refusal of texts, index or model.
     """
-    on = {"append": append, "resume": resume, "overwrite": overwrite}
-    before = there(output, **on)
+    modes = {"append": append, "resume": resume, "overwrite": overwrite}
+    before = open_existing(output, **modes)
     kind = dtype or (before.document.dtype if before else "float32")
     texts = request.corpus(corpus, listener, before)
-    is_new = False
+    has_nothing_yet = False
     if append and resume and before is not None and before.document.complete:
         # Killed before its first rows were written, an addition has left no trace: it begins now.
         rows_read: list[Rows] = []
-        is_new = not before.has_begun(_remembered(texts.rows, rows_read))
+        has_nothing_yet = not before.has_begun(_remembered(texts.rows, rows_read))
         texts = replace(texts, rows=chain(rows_read, texts.rows))
     expected = before
-    if is_new and before is not None:
+    if has_nothing_yet and before is not None:
         before = before.to_append()
         listener.say(
             f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one "
@@ -155,7 +155,7 @@ def index_texts(
     with quiet_libraries or nullcontext():
         model = request.model(before, "document", dtype=kind)
         with hold(output / ".lock"):
-            if there(output, **on) != expected:  # another command has ended since
+            if open_existing(output, **modes) != expected:  # another command has ended since
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
             return make_index(
                 output,

@@ -96,9 +96,12 @@ class Corpus:
 
 
 def _peek(readings: Iterator[Reading]) -> tuple[Reading | None, Iterator[Reading]]:
-    """Returns the first reading, None where there is none, and all of them."""
-    first = next(readings, None)
-    return first, chain([] if first is None else [first], readings)
+    """Returns the first reading, and an iterator over all readings, the first one included.
+
+    The first is None if there are none.
+    """
+    first_reading = next(readings, None)
+    return first_reading, chain([] if first_reading is None else [first_reading], readings)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,14 @@ class VectorRequest:
     ) -> Iterator[Rows]:
         """Returns the rows of an input, at least one, some at a time.
 
-        It may also be a text that may have been typed.
+        Args:
+            input_source: A file, `-` for stdin, or rows in memory.
+            listener: Receives progress messages.
+            pairs: Whether rows of two texts are accepted.
+            typed: Whether the input may be a text itself, typed in place of a file.
+
+        Raises:
+            UsageError: No rows, an empty text, or rows of two texts where one is needed.
         """
         if typed and isinstance(input_source, str) and not input_source.strip():
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
@@ -152,14 +162,14 @@ class VectorRequest:
             listener: Receives what is guessed.
             index: What is added to, or gone on with; None for a new one.
         """
-        before = RememberedSettings.of(index)
-        first, readings = _peek(
-            self._readings(input_source, listener, before.without(self.fields), pairs=False)
+        of_index = RememberedSettings.of(index)
+        first_reading, readings = _peek(
+            self._readings(input_source, listener, of_index.without(self.fields), pairs=False)
         )
         rows = (reading.rows for reading in readings)
-        has_ids = first is not None and first.has_ids
-        if before.fields:
-            remaining = before.without(self.fields)
+        has_ids = first_reading is not None and first_reading.has_ids
+        if of_index.fields:
+            remaining = of_index.without(self.fields)
             needed = {
                 name: value
                 for name, value in remaining.fields.items()
@@ -170,8 +180,8 @@ class VectorRequest:
                 listener.say(f"{input_name(input_source)} is read as the index was made: {names}")
             return Corpus(rows, has_ids, {})
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
-        if first is not None:
-            settings = first.settings
+        if first_reading is not None:
+            settings = first_reading.settings
         else:
             settings = None
         columns = {
@@ -225,9 +235,9 @@ class VectorRequest:
             hints=guessed_fields,
         )
 
-        first, readings = _peek(source.readings(listener=listener))
-        require_rows([first.rows] if first else [], source.name)
-        if first is not None and first.rows.has("pair") and not pairs:
+        first_reading, readings = _peek(source.readings(listener=listener))
+        require_rows([first_reading.rows] if first_reading else [], source.name)
+        if first_reading is not None and first_reading.rows.has("pair") and not pairs:
             raise UsageError(
                 f"{source.name} has two columns of texts",
                 remedy="Name the one to read: `data.text_column=NAME`.",
@@ -242,7 +252,7 @@ class VectorRequest:
         pairs: bool = False,
         typed: bool = False,
     ) -> Rows:
-        """Returns all of them."""
+        """Returns all rows of an input; the arguments are those of `rows`."""
         return joined(
             [
                 *self.rows(
@@ -255,20 +265,20 @@ class VectorRequest:
         )
 
     def model(
-        self, index: Index | None = None, side: str = "", *, exact: bool = False, **more: str
+        self, index: Index | None = None, side: str = "", *, exact: bool = False, **must_match: str
     ) -> "TextVectors":
         """Returns the model made ready, as the index was made where there is one.
 
-        `more` has to be the index's too.
+        What was typed goes before what the index says, and must then give the same vectors.
 
         Args:
             index: What is searched or added to.
             side: `query` or `document`.
             exact: Whether a CPU computes in fp32 where no precision is typed.
-            more: What has to be as the index says, beside what makes the vectors.
+            must_match: Other values that index.json must have, such as `dtype="int8"`.
 
         Raises:
-            BertctlError: no such model, or another one than the index's.
+            BertctlError: No such model, or another one than the index's.
         """
         from bertctl.features.kept_memory import bound_caches
 
@@ -281,23 +291,25 @@ class VectorRequest:
         layer = self.options.get("layer") or made_by.get("layer")
         pooling = self.options.get("pooling") or made_by.get("pooling")
         # [CLS] and [SEP] have the same vector in every text there.
-        special = layer != "word-embeddings"
+        has_special_tokens = layer != "word-embeddings"
         names = VectorNames(
             (layer or "last",),
             (pooling,) if pooling else (),
             None,
-            special,
+            has_special_tokens,
             normalize=True,
         )
-        length = self.fields.get("model.max_length", made_by.get("max_length"))
-        long = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
-        unknown = sorted(long.keys() - {*LONG_TEXT_FIELDS})
-        if unknown:
+        max_length = self.fields.get("model.max_length", made_by.get("max_length"))
+        long_text = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
+        unknown_keys = sorted(long_text.keys() - {*LONG_TEXT_FIELDS})
+        if unknown_keys:
             folder = index.folder if index else ""
-            message = f"{folder}/index.json is damaged: long_text has the key '{unknown[0]}'"
-            again = command("index CORPUS", output="INDEX", overwrite=True)
-            raise DataError(message, remedy=f"Make the index again: {again}.")
-        fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
+            message = f"{folder}/index.json is damaged: long_text has the key '{unknown_keys[0]}'"
+            index_command = command("index CORPUS", output="INDEX", overwrite=True)
+            raise DataError(message, remedy=f"Make the index again: {index_command}.")
+        fields = {
+            f"model.{name}": value for name, value in long_text.items() if name != "max_length"
+        }
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
         fields |= {"runtime.precision": precision} if precision else {}
         recipe = replace(self, fields={**fields, **self.fields}).recipe(
@@ -309,15 +321,14 @@ class VectorRequest:
         model = TextVectors(
             recipe,
             names,
-            length=length,
+            length=max_length,
             side=side,
             similarity=similarity,
         )
         if index is not None:
             # Long queries may be read in another way than the indexed texts.
-            is_other = side == "query" and "model.long_text" in self.fields
-            index.check(
-                {**model.made, **more}
-                | ({"long_text": made_by.get("long_text")} if is_other else {})
-            )
+            made = {**model.made, **must_match}
+            if side == "query" and "model.long_text" in self.fields:
+                made["long_text"] = made_by.get("long_text")
+            index.check(made)
         return model

@@ -62,6 +62,7 @@ class TextVectors:
         side: str = "",
         similarity: str | None = None,
     ) -> None:
+        # Any length will do to find the files: the real one may come from them.
         source = find_files(recipe.with_fields("model", max_length=length or 4).model)
         if names.poolings in ((), ("model",)) and names.layers == ("last",):
             sentence_modules = read_modules(source.folder)
@@ -78,26 +79,29 @@ class TextVectors:
         )
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
-        long = LongText.of(
+        long_text = LongText.of(
             recipe.with_fields("model", max_length=length or longest_read(source)).model
         )
-        spec = VectorSpec.of(names, source, long.pooling)
+        spec = VectorSpec.of(names, source, long_text.pooling)
         if spec.by_token:
             message = "vectors of tokens go into files"
             raise UsageError(
                 message, remedy=f"Type `{command('extract-features', pooling='none')}`."
             )
         self._encoder = open_text_encoder(source, spec, recipe.runtime)
+        # The same weights with another pooling or prompt make other vectors.
         made_by = hashlib.sha256(f"{source.content_hash()} {sentence_modules}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
-        self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
-        self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
-        self.made |= {"long_text": long.fields().get("long_text")}
+        self.made["layer"] = ",".join(names.layers)
+        self.made["pooling"] = ",".join(names.poolings)
+        self.made["max_length"] = long_text.max_length
+        self.made["size"] = sum(self._encoder.sizes)
+        self.made["long_text"] = long_text.fields().get("long_text")
         self.made["similarity"] = self.similarity
         self.unreadable: frozenset[int] = frozenset()
         self._rows = RowEncoder(
             self._encoder.engine.tokenizer,
-            long,
+            long_text,
             by_token=False,
             sentence_modules=spec.sentence_modules,
         )
@@ -170,18 +174,18 @@ class TextVectors:
     def of_sides(
         self, sides: Sequence[Rows], listener: Listener = SILENT
     ) -> list[tuple[Floats32, frozenset[int]]]:
-        """Returns (N, D) vectors of texts that are compared, and which rows are unreadable.
+        """Returns (N, D) vectors of texts that are compared, and the numbers of unreadable rows.
 
-        They are compared with each other, and told for each side. What was cut is said once.
+        There is one result for each side. What was cut is reported once, for all of them.
         """
         counts = Counter[str]()
         results = []
         for rows in sides:
             all_vectors = np.empty((len(rows), self.made["size"]), dtype=np.float32)
-            first = 0
+            n_done = 0
             for _, vectors in self._stream(rows.parts(READ_ROWS), counts, listener):
-                all_vectors[first : first + len(vectors)] = vectors
-                first += len(vectors)
+                all_vectors[n_done : n_done + len(vectors)] = vectors
+                n_done += len(vectors)
             results.append((all_vectors, self.unreadable))
         self._warn_of(counts, sum(len(unreadable) for _, unreadable in results), listener)
         return results

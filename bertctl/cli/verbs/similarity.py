@@ -47,7 +47,7 @@ def similarity(
             arguments.request,
             first,
             second,
-            every=every,
+            all_pairs=every,
             listener=out,
         )
         are_typed = [rows.split == "typed" for rows in compared.sides]
