@@ -51,19 +51,19 @@ def baseline_difference(
         constant = run.metrics.constant_answer
         if constant is None:
             raise _missing(run, name, split)
-        theirs = [answers.answered(line, constant) for line in lines]
+        baseline_lines = [answers.answered(line, constant) for line in lines]
     else:
-        theirs = aligned(
+        baseline_lines = aligned(
             list(lines),
             _baseline_lines(run, name, split),
             names=(str(run.path), baseline_title(name)),
         )
     with loading(f"the baselines of {run.path}", remedy=DAMAGED):
-        ours = answers.contributions(lines, metric)
-        of_baseline = answers.contributions(theirs, metric)
-    if ours is None or of_baseline is None:
+        run_contributions = answers.contributions(lines, metric)
+        baseline_contributions = answers.contributions(baseline_lines, metric)
+    if run_contributions is None or baseline_contributions is None:
         raise not_computable(metric, str(run.task))
-    return ours.difference(of_baseline), of_baseline.value
+    return run_contributions.difference(baseline_contributions), baseline_contributions.value
 
 
 def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Difference, float]:
@@ -98,18 +98,18 @@ def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
         metrics: Content of metrics.json.
     """
     primary = metrics.primary.name
-    numbers = (primary, "run minus baseline", "95 % interval")
+    number_columns = (primary, "run minus baseline", "95 % interval")
     columns = [
         Column("baseline"),
         Column("split"),
-        *(Column(name, number=True) for name in numbers),
+        *(Column(name, number=True) for name in number_columns),
         Column("run is"),
     ]
     rows: list[list[str | Cell]] = []
     for name, entry in metrics.baselines.items():
         for split, difference in entry.differences.items():
-            ends = difference.corrected
-            interval = f"{ends.low:+.4f} to {ends.high:+.4f}"
+            corrected_interval = difference.corrected
+            interval = f"{corrected_interval.low:+.4f} to {corrected_interval.high:+.4f}"
             verdict = Cell(difference.verdict, wrong=difference.verdict == "not better")
             cells = (figure(difference.baseline), f"{difference.value:+.4f}", interval)
             rows.append([KINDS[name].tables, split, *cells, verdict])
@@ -123,10 +123,12 @@ def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
 
 
 def _entry(run: FinishedRun, name: str) -> BaselineEntry | None:
+    """Returns what metrics.json has of a baseline, or None."""
     return next((entry for known, entry in run.metrics.baselines.items() if known == name), None)
 
 
 def _baseline_lines(run: FinishedRun, name: str, split: str) -> list[Line]:
+    """Returns a baseline's predictions of a split."""
     entry = _entry(run, name)
     if run.folder is None or entry is None or split not in entry.metrics:
         raise _missing(run, name, split)
@@ -156,8 +158,6 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
     else:
         remedy = (
             "Train with `evaluation.baselines=True`. Or make the frozen encoder's classifier "
-            "with `bertctl probe` "
-            "and compare: "
-            "`baseline=PROBE` `max_drop=METRIC`=0."
+            "with `bertctl probe` and compare: `baseline=PROBE` `max_drop=METRIC`=0."
         )
     return UsageError(f"{run.path} has no baseline '{name}'", remedy=remedy)

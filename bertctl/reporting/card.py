@@ -87,21 +87,25 @@ def base_model(name: str) -> str | None:
 
 
 def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
-    """Returns the scores for the model card's metadata, an entry for each split and main metric.
+    """Returns the scores of the run as the hub's own records, one for each split and metric.
 
     Args:
-        run: What the card is of.
-        row: The data set in the catalog; None for files of the user's.
+        run: As read.
+        row: The data set's entry in the catalog, if it has one.
     """
     from huggingface_hub import EvalResult
 
     results = []
-    for split, by_name in run.metrics.metrics.items():
-        config, revision = _source(row, split)
-        chosen = run.chosen_on(split)
-        for name in headline(by_name, run.primary):
+    for split, metrics_of_split in run.metrics.metrics.items():
+        dataset_config, revision = _source(row, split)
+        chosen_settings = run.chosen_on(split)
+        if chosen_settings:
+            metric_args = {"chosen on this split": sorted(chosen_settings)}
+        else:
+            metric_args = None
+        for name in headline(metrics_of_split, run.primary):
             is_chosen_here = name.startswith("best_")  # on the examples that it is scored on
-            value = by_name[name].value
+            value = metrics_of_split[name].value
             if is_chosen_here or value is None:
                 continue
             results.append(
@@ -109,25 +113,28 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
                     task_type=run.answers.pipeline or run.task,
                     dataset_type=row.hub.repo if row and row.hub else "unknown",
                     dataset_name=str(run.recipe["data"].get("name") or run.recipe["name"]),
-                    dataset_config=config,
+                    dataset_config=dataset_config,
                     dataset_split=split,
                     dataset_revision=revision,
                     metric_type=_hub_name(name),
                     metric_name=name,
                     metric_value=round(value, 6),
-                    metric_args={"chosen on this split": sorted(chosen)} if chosen else None,
+                    metric_args=metric_args,
                 )
             )
     return results
 
 
 def _hub_name(name: str) -> str:
-    # of one label: no name of the hub's
+    """Returns the hub's name of a metric, or its name here if the hub has none."""
+    # A metric of one label, such as `f1:positive`, is not one of the hub's.
     if ":" not in name:
         metric = find_metric(name)
     else:
         metric = None
-    return (metric and metric.hub_name) or name
+    if metric is None or not metric.hub_name:
+        return name
+    return metric.hub_name
 
 
 def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
@@ -139,7 +146,7 @@ def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]
 
 
 def _page(run: RunContents, config: Mapping[str, Any]) -> str:
-    """Returns the model card's text in Markdown, without the metadata above it."""
+    """Returns the page below the metadata, as Markdown."""
     parts = [f"# {escaped(str(run.recipe['name']))}", _summary(run)]
     if run.recipe.get("description"):
         parts.append(escaped(str(run.recipe["description"])))
@@ -169,9 +176,9 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
 
 def _summary(run: RunContents) -> str:
     """Returns `MODEL, fine-tuned on DATA for TASK with bertctl.`, with links to the hub."""
-    base = base_model(str(run.recipe["model"]["name"]))
-    if base:
-        model = f"[{base}](https://huggingface.co/{base})"
+    base_id = base_model(str(run.recipe["model"]["name"]))
+    if base_id:
+        model = f"[{base_id}](https://huggingface.co/{base_id})"
     else:
         model = "an encoder of our own"
     name = run.recipe["data"].get("name")
@@ -183,40 +190,42 @@ def _summary(run: RunContents) -> str:
 
 
 def _results_table(run: RunContents) -> str:
+    """Returns the table of metrics as Markdown."""
     table = results_table(run.metrics)
     caption = f"majority: the answer that ignores the text. {table.caption}".rstrip()
     return table_lines(replace(table, caption=caption)).rstrip("\n")
 
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
-    """Returns Python code that loads the model, and a sentence on texts too long for it."""
+    """Returns example code that loads the model, and what was done with long inputs."""
     code = run.answers.usage_snippet(
         run.answered[0] if run.answered else {}, task_type(run.task).auto_class
     )
     limit = run.recipe["model"].get("max_length")
-    trained = ""
+    length_note = ""
     if limit:
         if run.answers.in_windows:
-            longer = "read in windows"
+            long_inputs = "read in windows"
         else:
-            longer = "cut"
-        long = config.get("long_text")
-        if long:
-            long_text_fields = ", ".join(f"{name} {value}" for name, value in long.items())
-            longer = (
+            long_inputs = "cut"
+        long_text = config.get("long_text")
+        if long_text:
+            long_text_fields = ", ".join(f"{name} {value}" for name, value in long_text.items())
+            long_inputs = (
                 f"read by bertctl as config.json says ({long_text_fields}: `bertctl docs "
                 "long-texts`). Plain transformers cuts"
             )
-        trained = f"It was trained on inputs of at most {limit} tokens; longer texts were {longer}."
+        length_note = (
+            f"It was trained on inputs of at most {limit} tokens; longer texts were {long_inputs}."
+        )
         positions = model_positions(dict(config))
-        trained += f" The encoder takes {positions} tokens." if positions else ""
-    return (
-        f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```\n\n{trained}'
-    )
+        length_note += f" The encoder takes {positions} tokens." if positions else ""
+    example = f'```python\nMODEL = "."  # this folder, or its id on the hub\n\n{code}\n```'
+    return f"{example}\n\n{length_note}"
 
 
 def _labels(config: Mapping[str, Any]) -> str:
-    """Returns the labels' names in a line; an empty text if they are LABEL_0 and so on."""
+    """Returns the labels' names as code spans; empty if they are LABEL_0 and so on."""
     if config.get("id2label"):
         names = output_names(config)
     else:
@@ -224,13 +233,14 @@ def _labels(config: Mapping[str, Any]) -> str:
     if not names or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
         return ""
     if len(names) > _MOST_LABELS:
-        omitted = f", and {len(names) - _MOST_LABELS} more"
+        number_left_out = f", and {len(names) - _MOST_LABELS} more"
     else:
-        omitted = ""
-    return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + omitted
+        number_left_out = ""
+    return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + number_left_out
 
 
 def _steps_of_weights(run: RunContents) -> Any:
+    """Returns the steps whose weights the model has: one, or those of a mean."""
     average = run.metrics.average
     if average is not None and average.kept:
         return f"{', '.join(map(str, average.steps))} (mean)"
@@ -238,7 +248,7 @@ def _steps_of_weights(run: RunContents) -> Any:
 
 
 def _training(run: RunContents) -> str:
-    """Returns a Markdown table of how the model was trained; what is not known has no row."""
+    """Returns the table of settings, counts of examples and versions as Markdown."""
     training = run.recipe.get("training", {})
     optimizer = run.recipe.get("optimizer", {})
     environment = run.environment()

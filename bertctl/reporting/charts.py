@@ -46,11 +46,15 @@ VARIABLES = {
 }
 """Colour as drawn -> colour of the page. Other colours stay as they are."""
 
-# inches of 72 units: texts are 9 units high, readable on a phone and on a desk
+# Inches of 72 units: texts are 9 units high, readable on a phone and on a desk.
 WIDTH = 5.4
 HEIGHT = 3.0
 LEFT = 0.62
+"""Inches at the left for names and numbers."""
+
 MAX_POINTS = 1_500
+"""Points of a scatter chart; more would make the page large and not clearer."""
+
 _STYLE: Any = {
     "svg.fonttype": "none",
     "font.size": 9,
@@ -177,6 +181,7 @@ def element(text: str, label: str) -> str:
         flags=re.DOTALL,
     )
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
+    # Ids such as `text_3` occur in every chart, and an id may be only once in a page.
     body = re.sub(r'<g id="[a-zA-Z][\w.]*_\d+"', "<g", body)
     body = re.sub(r"font: ((?:\w+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", body)
     for drawn, variable in VARIABLES.items():
@@ -201,6 +206,7 @@ def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws a dot, a thick interval and a bar for the baseline in each row."""
         axes = figure.subplots()
         for place, (_, metric, baseline) in enumerate(rows):
             if metric.low is not None and metric.high is not None:
@@ -256,6 +262,7 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws the training loss, thin as logged and thick as a mean, and the validation loss."""
         axes = figure.subplots()
         axes.plot(
             *thinned(training, 200),
@@ -294,6 +301,7 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws the score by step, with a ring around the step that was kept."""
         axes = figure.subplots()
         axes.plot(
             *zip(*scores, strict=True),
@@ -344,7 +352,7 @@ def scale_by_powers(axes: "Axes") -> None:
 
 
 def thinned(points: Sequence[tuple[int, float]], max_points: int) -> tuple[Floats, Floats]:
-    """Returns x and y of at most so many points, each the mean of as many neighbours."""
+    """Returns the (P,) x and (P,) y of at most so many points, each a mean of neighbours."""
     table = np.array(points, dtype=np.float64)
     groups = np.array_split(table, min(max_points, len(points)))
     means = np.array([group.mean(axis=0) for group in groups])
@@ -359,6 +367,7 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
     full = [bin_ for bin_ in bins if bin_.n]
 
     def draw(figure: "Figure") -> None:
+        """Draws accuracy by confidence above, and the number of answers below."""
         upper, lower = figure.subplots(
             2,
             1,
@@ -418,6 +427,7 @@ def group_chart(
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws the scores of the groups above, and their numbers of examples below."""
         upper, lower = figure.subplots(
             2,
             1,
@@ -474,6 +484,7 @@ def scatter_chart(
     selected = np.unique(np.linspace(0, len(gold) - 1, min(len(gold), MAX_POINTS)).astype(np.int64))
 
     def draw(figure: "Figure") -> None:
+        """Draws the points, on top of the line on which both are equal."""
         axes = figure.subplots()
         x = np.asarray(gold, dtype=np.float64)[selected]
         y = np.asarray(predicted, dtype=np.float64)[selected]
@@ -501,15 +512,16 @@ def scatter_chart(
     return svg("scatter", f"{len(gold)} predicted scores against the true ones", draw, height=3.9)
 
 
-def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str:
+def places_chart(query: Mapping[str, float], neighbours: Sequence[Mapping[str, float]]) -> str:
     """Draws points in a plane, numbered from 1, and the one they are compared with as a star.
 
     Args:
         query: x and y.
-        others: x, y and score, by which they are shaded.
+        neighbours: x, y and score, by which they are shaded.
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws the star and the numbered points."""
         axes = figure.subplots()
         axes.plot(
             query["x"],
@@ -519,7 +531,7 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
             linestyle="",
             color=SECOND,
         )
-        for number, point in enumerate(others, start=1):
+        for number, point in enumerate(neighbours, start=1):
             axes.plot(
                 point["x"],
                 point["y"],
@@ -539,7 +551,7 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
 
     return svg(
         "places",
-        f"{len(others)} numbered points around the one they are compared with",
+        f"{len(neighbours)} numbered points around the one they are compared with",
         draw,
         height=3.9,
     )
@@ -559,6 +571,7 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
     """
 
     def draw(figure: "Figure") -> None:
+        """Draws the losses, their smoothed curve and the learning rates that are marked."""
         axes = figure.subplots()
         rates = document["rates"]
         smooth = document["smoothed"]
@@ -592,7 +605,7 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
         bottom = min(smooth)
         top = max(smooth[0], min(smooth))
         span = top - bottom
-        # An explosion leaves the chart.
+        # Where the loss explodes, the curve leaves the chart, or the rest of it would be flat.
         ends = (
             bottom - 0.35 * span - 0.05,
             top + 0.75 * span + 0.15,

@@ -25,7 +25,8 @@ from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import headline
 
 _ALPHA = 0.05
-_UNTOLD = ("name", "description")
+_NOT_COMPARED = ("name", "description")
+"""Fields of a recipe that change nothing of a run."""
 
 
 def compare(
@@ -111,8 +112,9 @@ def _metric_by_run(
 
 
 def _recipe_facts(run: FinishedRun) -> dict[str, Any]:
+    """Returns the fields of a run's recipe by their dotted names."""
     fields = flat(run.recipe)
-    return {name: value for name, value in fields.items() if name not in _UNTOLD}
+    return {name: value for name, value in fields.items() if name not in _NOT_COMPARED}
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
@@ -155,7 +157,7 @@ def _differences(
     Args:
         runs: The first one is what the others are compared with.
         split: That was scored.
-        names: Of the metrics.
+        names: Metrics that all runs have.
         pairs: Predictions of a run beside the first one's, by the run's number.
         notes: Sentences for the reader.
     """
@@ -176,6 +178,7 @@ def _differences(
                 reason = (
                     f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
                 )
+                # One note for all metrics that fail alike.
                 reason_without_figures = reason.partition(" (")[0]
                 if not any(note.startswith(reason_without_figures) for note in notes):
                     notes.append(reason)
@@ -203,21 +206,19 @@ def _differences(
 def _difference(
     runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
 ) -> Difference | None:
-    """Returns a metric of run `number` minus the first run's: paired by example if it can be."""
+    """Returns how a run differs from the first in a metric: paired if possible, else unpaired."""
     if number in pairs:
-        # A metric that predictions don't give, such as a metric script's.
+        # A metric script's value can't be computed from predictions: it is compared unpaired.
         with suppress(UsageError):
             return pairs[number].difference(name)
     return unpaired(runs[number], runs[0], split, name)
 
 
 def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
-    """Returns what changed from the first run (`theirs`) to another (`ours`).
+    """Returns how many examples another run (`ours`) wins and loses against the first (`theirs`).
 
-    It is None where no line is right or wrong.
-
-    Some examples are shown: lost before won, of each about as many, those with the largest change
-    of loss first.
+    It is None where no line is right or wrong. Some examples are shown: lost before won, about as
+    many of each, those with the largest change of loss first.
     """
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
@@ -228,14 +229,14 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
         is_right = pair.answers.is_right(line)
         was_right = pair.answers.is_right(first_line)
         if is_right != was_right:
-            moved = abs(float(line.get("loss") or 0.0) - float(first_line.get("loss") or 0.0))
-            sides.append((moved, bool(is_right), line, first_line))
+            loss_change = abs(float(line.get("loss") or 0.0) - float(first_line.get("loss") or 0.0))
+            sides.append((loss_change, bool(is_right), line, first_line))
     sides.sort(key=lambda side: (side[1], -side[0]))
-    won = sum(side[1] for side in sides)
-    lost = len(sides) - won
-    # Half of each, or more of the one if there are few of the other.
-    lost_shown = min(lost, max(limit - won, (limit + 1) // 2))
-    selected = [*sides[:lost_shown], *sides[lost : lost + limit - lost_shown]]
+    n_won = sum(side[1] for side in sides)
+    n_lost = len(sides) - n_won
+    # Half of the examples are lost ones, more if fewer were won.
+    n_lost_shown = min(n_lost, max(limit - n_won, (limit + 1) // 2))
+    selected = [*sides[:n_lost_shown], *sides[n_lost : n_lost + limit - n_lost_shown]]
     examples = [
         {
             "id": line["id"],
@@ -247,7 +248,7 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
         for _, is_won, line, first_line in selected
     ]
     paths = {"run": str(pair.ours.path), "against": str(pair.theirs.path)}
-    return {**paths, "won": won, "lost": lost, "examples": examples}
+    return {**paths, "won": n_won, "lost": n_lost, "examples": examples}
 
 
 def _text(line: Line, answers: Answers) -> str:
@@ -277,6 +278,7 @@ def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _data_facts(run: FinishedRun) -> dict[str, Any]:
+    """Returns hashes and counts of a run's splits: {"test.content": "1f3a...", ...}."""
     hashes = run.environment().data_hashes
     contents = {f"{split}.content": digest[:8] for split, digest in hashes.items()}
     counts = {split: counts.as_json() for split, counts in run.metrics.data.items()}
@@ -298,6 +300,7 @@ def _split_of(name: str) -> str:
 
 
 def _only_splits(facts: Mapping[str, Any], splits: Collection[str]) -> dict[str, Any]:
+    """Returns the facts that are about some splits."""
     return {name: value for name, value in facts.items() if _split_of(name) in splits}
 
 
@@ -326,6 +329,7 @@ _ENVIRONMENT_FACTS = (
 
 
 def _environment_facts(run: FinishedRun) -> dict[str, Any]:
+    """Returns the facts of environment.json that runs are compared by."""
     environment = run.environment().as_json()
     return flat({name: environment[name] for name in _ENVIRONMENT_FACTS if name in environment})
 

@@ -64,13 +64,13 @@ def _metrics_table(comparison: Mapping[str, Any], names: Sequence[str]) -> TextT
 
 
 def _differences_table(
-    differences: Sequence[Mapping[str, Any]], first: str, names_by_run: Mapping[str, str]
+    differences: Sequence[Mapping[str, Any]], first_name: str, names_by_run: Mapping[str, str]
 ) -> TextTable:
     """Returns a row for each metric and run: by how much the run differs from the first.
 
     Args:
         differences: As `compare` returned them.
-        first: Name of the first run.
+        first_name: Name of the first run.
         names_by_run: Names of the others by their paths.
     """
     is_adjusted = len(differences) > 1
@@ -83,7 +83,7 @@ def _differences_table(
     for difference in differences:
         row = [
             difference["metric"],
-            f"{names_by_run[difference['run']]} - {first}",
+            f"{names_by_run[difference['run']]} - {first_name}",
             f"{difference['value']:+.4f}",
             f"{difference['low']:+.4f} to {difference['high']:+.4f}",
             f"{difference['p']:.2g}",
@@ -97,8 +97,14 @@ def _differences_table(
     return "differences", header, rows
 
 
-def _changed_table(changed: Mapping[str, Any], first: str, name: str) -> TextTable:
-    """Returns a row for each example that one of two runs answers rightly."""
+def _changed_table(changed: Mapping[str, Any], first_name: str, other_name: str) -> TextTable:
+    """Returns a row for each example that one of two runs answers rightly.
+
+    Args:
+        changed: An entry of `changed_sides` of a comparison.
+        first_name: Name of the first run.
+        other_name: Name of the run that is compared with it.
+    """
     rows = []
     for example in changed["examples"]:
         answers = (example["gold"], *example["predictions"])
@@ -111,13 +117,14 @@ def _changed_table(changed: Mapping[str, Any], first: str, name: str) -> TextTab
             ]
         )
     title = (
-        f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']} "
-        f"against {first}"
+        f"examples that changed sides: {other_name} wins {changed['won']} and loses "
+        f"{changed['lost']} against {first_name}"
     )
-    return title, ["", "id", "gold", first, name, "text"], rows
+    return title, ["", "id", "gold", first_name, other_name, "text"], rows
 
 
 def _metric(metric: Mapping[str, Any]) -> str:
+    """Returns a metric with its interval: `0.9128 (0.9021 to 0.9220)`."""
     ends = interval(metric["low"], metric["high"])
     if ends:
         return f"{figure(metric['value'])} ({ends})"
@@ -140,6 +147,7 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str)
 
 
 def _fact(value: Any, write_number: Callable[[Any], str], absent: str) -> str:
+    """Returns a run's value of a fact as text."""
     if value is None:
         return absent
     if isinstance(value, int | float):
@@ -148,6 +156,7 @@ def _fact(value: Any, write_number: Callable[[Any], str], absent: str) -> str:
 
 
 def _short(value: Any) -> str:
+    """Returns a value as text of one short line."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):

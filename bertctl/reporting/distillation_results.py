@@ -26,11 +26,11 @@ def students_table(students: Mapping[str, DistillationDocument]) -> TableBlock:
     """Returns a row for the teacher and one for each of its students.
 
     Args:
-        students: What to call each student -> the student beside the teacher they share.
+        students: Name of each student -> its comparison with the teacher that all share.
     """
-    first = next(iter(students.values()))
+    first_student = next(iter(students.values()))
     numbers = (
-        first.metric,
+        first_student.metric,
         "95 % interval",
         "student minus this",
         "rows/s",
@@ -40,14 +40,14 @@ def students_table(students: Mapping[str, DistillationDocument]) -> TableBlock:
     columns = [Column("model"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
     for name, document in students.items():
-        if document is first:
+        if document is first_student:
             rows.append(_row("teacher", document.teacher, document.difference))
         rows.append(_row(name, document.student, None))
         if document.plain is not None:
             rows.append(
                 _row(f"{name} without a teacher", document.plain, document.plain_difference)
             )
-    return TableBlock(columns, rows, f"On {first.split}. {_CAPTION}")
+    return TableBlock(columns, rows, f"On {first_student.split}. {_CAPTION}")
 
 
 def distillation_section(document: DistillationDocument) -> Section:
@@ -62,7 +62,7 @@ def draw_students(
     """Draws the metric of each model over its rows per second, with intervals.
 
     Args:
-        students: What to call each student -> the student beside the teacher they share.
+        students: Name of each student -> its comparison with the teacher that all share.
         paths: Files to write; the suffix says the format (.png, .svg).
         title: Title of the picture.
 
@@ -79,16 +79,16 @@ def draw_students(
 
 
 def _draw(figure: "Figure", *, students: Mapping[str, DistillationDocument], title: str) -> None:
-    """Draws score by speed: the teacher, its students, and students trained without a teacher."""
+    """Draws a point for each model: students, their teacher, and the same students without one."""
     axes = figure.subplots()
-    first_student = next(iter(students.values()))  # all have the same teacher
-    plain = [document.plain for document in students.values() if document.plain is not None]
-    for figures in plain:
+    first_student = next(iter(students.values()))
+    untaught = [document.plain for document in students.values() if document.plain is not None]
+    for figures in untaught:
         _point(axes, "", figures, SECOND)
     _point(axes, "teacher", first_student.teacher, MUTED)
     for name, document in students.items():
         _point(axes, name, document.student, ACCENT)
-    if plain:
+    if untaught:
         # Without a point: one entry of the legend for all of them.
         axes.plot(
             [],
@@ -106,7 +106,7 @@ def _draw(figure: "Figure", *, students: Mapping[str, DistillationDocument], tit
 
 
 def _point(axes: "Axes", name: str, figures: ModelFigures, color: str) -> None:
-    """Draws a model: its score with the interval, by its speed, and its name."""
+    """Draws a model's score over its speed, with its interval and its name."""
     if figures.low is not None and figures.high is not None:
         axes.vlines(
             figures.rows_per_second,
@@ -132,7 +132,13 @@ def _point(axes: "Axes", name: str, figures: ModelFigures, color: str) -> None:
 def _row(
     name: str, figures: ModelFigures, difference: BaselineDifference | None
 ) -> list[str | Cell]:
-    """Returns a model's row of the table; `difference` is the student's score minus its own."""
+    """Returns a model's row of the table.
+
+    Args:
+        name: What to call it.
+        figures: Its score, speed and size.
+        difference: Of a student and this model; None for a student.
+    """
     beside = ""
     if difference is not None:
         beside = f"{difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f})"

@@ -68,6 +68,7 @@ def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
 
 
 def _has_text(column: int, rows: Sequence[Sequence[object]]) -> bool:
+    """Returns whether some row has something in a column."""
     return any(str(row[column]).strip() for row in rows)
 
 
@@ -90,6 +91,7 @@ class TableBlock:
     brief: int | None = None
 
     def __post_init__(self) -> None:
+        # `object.__setattr__` is how a frozen dataclass sets a field of its own.
         filled_columns = filled(len(self.columns), self.rows)
         object.__setattr__(self, "columns", [self.columns[i] for i in filled_columns])
         object.__setattr__(self, "rows", [[row[i] for i in filled_columns] for row in self.rows])
@@ -100,10 +102,12 @@ class TableBlock:
 
 
 def _as_cell(cell: str | Cell) -> Cell:
+    """Returns a cell of a table as a `Cell`."""
     return Cell(cell) if isinstance(cell, str) else cell
 
 
 def _is_number_column(name: str, records: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a column has nothing but numbers."""
     return all(isinstance(record.get(name, 0), int | float) for record in records)
 
 
@@ -137,7 +141,7 @@ def record_table(
 
 
 def _cell_text(value: Any) -> str:
-    """Returns a value for a table: 0.5 as `0.5000`, 0.0000123 as `1.2e-05`, 1000 as `1,000`."""
+    """Returns a value as it is shown in a cell: 0.12345 -> 0.1235, 1234 -> 1,234."""
     if isinstance(value, float):
         if value == 0 or abs(value) >= 0.001:
             return f"{value:.4f}"

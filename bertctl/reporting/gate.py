@@ -52,9 +52,10 @@ from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
 from bertctl.words import count
 
-# examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in
-# 81 %
 _RARE = 5
+"""Examples of a label below which its F1 is hardly known.
+
+With 20 such labels a 95 % interval of macro F1 covers its true value in only 81 % of cases."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ class GateResult:
                 "_low": metric.low,
                 "_high": metric.high,
             }
-            # What is no letter of ASCII is lost in a name.
+            # A metric's name in such a report is ASCII only, so a label gets a field of its own.
             labels = {"split": self.split} | (
                 {"label": name.partition(":")[2]} if ":" in name else {}
             )
@@ -262,13 +263,13 @@ def gate(
             "`min_slice='label=neg:recall=0.85'`, "
             "`baseline=RUN2` `max_drop=accuracy=0.005`, or `beats=frozen`.",
         )
-    drops = any(limit.kind == "max-drop" for limit in limits)
-    if drops and baseline is None:
+    has_drops = any(limit.kind == "max-drop" for limit in limits)
+    if has_drops and baseline is None:
         raise UsageError(
             "`max_drop=` needs something to drop from",
             remedy="Add `baseline=RUN2` (or its metrics.json).",
         )
-    if baseline is not None and not drops:
+    if baseline is not None and not has_drops:
         raise UsageError(
             "`baseline=` alone decides nothing",
             remedy="Give the drop that is allowed: `max_drop=accuracy=0.005`.",
@@ -279,6 +280,7 @@ def gate(
     else:
         theirs = None
     chosen = ours.split(split)
+    # `beats` names a baseline and no metric: the primary one is compared.
     limits = [
         replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits
     ]
@@ -299,9 +301,17 @@ def gate(
 
 
 class _Judge:
-    """Judges a run, and what it is measured against.
+    """Judges a run by limits. Predictions are read when the first limit needs them.
 
-    Predictions are read when the first limit needs them.
+    Args:
+        ours: The run.
+        theirs: The run that drops are measured from, or None.
+        split: The split that is looked at.
+        allow_constant: Whether a run may pass that is not above the best constant answer.
+
+    Attributes:
+        notes: What a person should know of how it was judged.
+        constant: The one answer that the run gives to everything, or None.
     """
 
     def __init__(
@@ -316,22 +326,23 @@ class _Judge:
         self._pair: Pair | None = None
         self.constant: str | None = None
         self.answers: Answers | None = None
-        if (
-            not allow_constant
-            and ours.folder is not None
-            and ours.folder.predictions(split).exists()
-        ):
-            answers = self.answers = answer_type(str(ours.task)).from_lines(self.lines)
-            self.constant = answers.constant_prediction(self.lines)
-            labels = Counter[str]()
-            for line in self.lines:
-                labels.update(answers.labels_of(line) or ())
-            rare = sum(n_examples < _RARE for n_examples in labels.values())
-            if rare and len(labels) > 2 and "f1_macro" in ours.metrics.metrics[split]:
-                seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
-                self.notes.append(
-                    f"{seldom}: intervals of means over labels, such as macro F1, are too short"
-                )
+        has_predictions = ours.folder is not None and ours.folder.predictions(split).exists()
+        if has_predictions and not allow_constant:
+            self.answers = answer_type(str(ours.task)).from_lines(self.lines)
+            self.constant = self.answers.constant_prediction(self.lines)
+            self._note_rare_labels(self.answers)
+
+    def _note_rare_labels(self, answers: Answers) -> None:
+        """Adds a note if several labels have too few examples for an interval of macro F1."""
+        labels = Counter[str]()
+        for line in self.lines:
+            labels.update(answers.labels_of(line) or ())
+        n_rare = sum(n_examples < _RARE for n_examples in labels.values())
+        if n_rare and len(labels) > 2 and "f1_macro" in self.ours.metrics.metrics[self.split]:
+            rare_labels = f"{n_rare} of {len(labels)} labels have fewer than {_RARE} examples"
+            self.notes.append(
+                f"{rare_labels}: intervals of means over labels, such as macro F1, are too short"
+            )
 
     def verdict_on(self, limit: Limit, policy: Policy) -> Judgement:
         """Returns the verdict on one limit."""
@@ -339,23 +350,17 @@ class _Judge:
             return self._judge_drop(limit, policy, self.theirs)
         if limit.baseline is not None:
             return self._judge_gain(limit, policy, limit.baseline)
+        return self._judge_value(limit, policy)
+
+    def _judge_value(self, limit: Limit, policy: Policy) -> Judgement:
+        """Returns whether a metric of the run, or of a slice of it, meets a `min` or `max`."""
         if limit.slice:
             metric = self._slice(limit, *limit.slice)
         else:
             metric = self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
-            if metric.higher_is_better:
-                better = "higher"
-                parameter = "min"
-            else:
-                better = "lower"
-                parameter = "max"
-            option = f"`{parameter_of(limit.kind)}={limit.metric}`"
-            raise UsageError(
-                f"{option}: the {limit.metric} is better when {better}",
-                remedy=f"Type `{parameter}={limit.metric}={limit.limit:g}`.",
-            )
+            raise _wrong_direction(limit, higher_is_better=metric.higher_is_better)
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
         ends = simultaneous(
@@ -369,36 +374,17 @@ class _Judge:
             policy=policy,
             clusters=metric.clusters,
         )
-        if limit.slice:
-            where = f" of {limit.slice[0]}={limit.slice[1]}"
-        else:
-            where = ""
-        if self.compared > 1:
-            best_of = f", best of {self.compared}"
-        else:
-            best_of = ""
-        if ends[0] is None:
-            interval = ""
-        else:
-            interval = f" ({ends[0]:.4f} to {ends[1]:.4f}{best_of})"
-        if metric.clusters:
-            together = f" in {metric.clusters} clusters"
-        else:
-            together = ""
-        metric_text = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
-        finding = f"{metric_text} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         direction = "at least" if at_least else "at most"
-        allowed = f"{direction} {limit.limit:g}"
         if at_least:
             is_good = metric.value >= limit.limit
         else:
             is_good = metric.value <= limit.limit
         message = _sentence(
-            finding,
+            self._value_text(limit, metric, ends),
             verdict,
             policy,
             ends,
-            allowed,
+            allowed=f"{direction} {limit.limit:g}",
             is_good=is_good,
             bad_end_is_low=at_least,
             clusters=metric.clusters,
@@ -426,6 +412,29 @@ class _Judge:
             message=message,
         )
         return _with_ways_out(judgement, limit.limit, at_least=at_least)
+
+    def _value_text(
+        self, limit: Limit, metric: MetricValue, ends: tuple[float | None, float | None]
+    ) -> str:
+        """Returns a metric with its interval and examples, as the beginning of a sentence."""
+        if limit.slice:
+            slice_text = f" of {limit.slice[0]}={limit.slice[1]}"
+        else:
+            slice_text = ""
+        if self.compared > 1:
+            choice = f", best of {self.compared}"
+        else:
+            choice = ""
+        if ends[0] is None:
+            interval = ""
+        else:
+            interval = f" ({ends[0]:.4f} to {ends[1]:.4f}{choice})"
+        if metric.clusters:
+            clusters = f" in {metric.clusters} clusters"
+        else:
+            clusters = ""
+        name = f"{metric_name(limit.metric, self.ours.metrics)}{slice_text}"
+        return f"{name} is {metric.value:.4f}{interval} on {metric.n} examples{clusters}"
 
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
         """Returns the judgement of a metric that is no number.
@@ -464,9 +473,8 @@ class _Judge:
         if self.answers:
             baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
         # Recall of a label: a constant answer has all of it, and nothing has more.
-        is_full = (
-            baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
-        )
+        primary_baseline = baseline_of(self.ours.metrics, self.split, self.ours.primary)
+        is_full = baseline >= 1.0 > (primary_baseline or 0.0)
         if metric.higher_is_better and is_full:
             return verdict, message
         constant_verdict = against_constant(metric, baseline, policy)
@@ -484,11 +492,7 @@ class _Judge:
         return self.ours.lines(self.split)
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
-        """Returns the limit's metric of the examples whose column has this value.
-
-        Raises:
-            UsageError: Predictions don't give the metric.
-        """
+        """Returns a metric of the examples that have a value in a column."""
         lines = self.lines
         task = str(self.ours.task)
         contributions = slice_contributions(
@@ -503,7 +507,7 @@ class _Judge:
         return contributions.metric()
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
-        """Returns the verdict on a change for the worse from an earlier run, `theirs`."""
+        """Returns whether the run is at most so much worse than another run."""
         name = limit.metric
         metric = self.ours.metric(self.split, name)
         baseline = theirs.metric(theirs.split(self.split), name)
@@ -515,10 +519,10 @@ class _Judge:
             bound = -limit.limit
         else:
             bound = limit.limit
-        # The interval is widened for how many more runs ours was chosen from than theirs.
-        k = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
+        # Two runs that were chosen among equally many need no correction of their difference.
+        n_compared = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
         ends = (None, None) if change is None else (change.low, change.high)
-        low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
+        low, high = simultaneous(metric.value - baseline.value, ends, n_compared, at_least=at_least)
         if change is None:
             clusters = None
         else:
@@ -537,17 +541,13 @@ class _Judge:
             f"{baseline.value:.4f}"
         )
         if change is not None:
-            if change.changed is None:
-                differing = ""
-            else:
-                differing = f", {change.changed} of {change.n} examples differ"
             if change.clusters:
-                together = f", {change.clusters} clusters"
+                clusters_text = f", {change.clusters} clusters"
             else:
-                together = ""
+                clusters_text = ""
             finding += (
                 f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
-                f"p {change.p:.2g}{differing}{together})"
+                f"p {change.p:.2g}{_differing(change)}{clusters_text})"
             )
         change_for_worse = "drop" if at_least else "rise"
         allowed = f"a {change_for_worse} of at most {limit.limit:g}"
@@ -619,15 +619,11 @@ class _Judge:
             clusters=change.clusters,
         )
         title = baseline_title(baseline_name)
-        if change.changed is None:
-            differing = ""
-        else:
-            differing = f", {change.changed} of {change.n} examples differ"
+        differing = _differing(change)
         interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
         message = _sentence(
             finding=f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against "
-            f"{baseline:.4f} of {title}, "
-            f"a change of {change.value:+.4f} ({interval})",
+            f"{baseline:.4f} of {title}, a change of {change.value:+.4f} ({interval})",
             verdict=verdict,
             policy=policy,
             ends=(low, high),
@@ -662,9 +658,9 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
-        """Returns our metric minus theirs, example by example if both have predictions.
+        """Returns our metric minus theirs: paired if both have predictions, else with a note.
 
-        If not, a note says why the interval is wider.
+        It is None if it is unpaired and a metric has no interval.
         """
         if self.ours.folder is not None and theirs.folder is not None:
             if self._pair is None:
@@ -683,11 +679,34 @@ class _Judge:
             bare = self.ours
         note = (
             f"unpaired: {bare.path} has no predictions, so whether both saw the same examples "
-            "can't be checked, and the interval is wider than a paired one; "
-            "give the run's folder for that"
+            "can't be checked, and the interval is wider than a paired one; give the run's folder "
+            "for that"
         )
-        self.notes += [] if note in self.notes else [note]
+        if note not in self.notes:
+            self.notes.append(note)
         return unpaired(self.ours, theirs, self.split, name)
+
+
+def _wrong_direction(limit: Limit, *, higher_is_better: bool) -> UsageError:
+    """Returns the refusal of a `min` for a metric that is better when lower, or the reverse."""
+    if higher_is_better:
+        better = "higher"
+        parameter = "min"
+    else:
+        better = "lower"
+        parameter = "max"
+    option = f"`{parameter_of(limit.kind)}={limit.metric}`"
+    return UsageError(
+        f"{option}: the {limit.metric} is better when {better}",
+        remedy=f"Type `{parameter}={limit.metric}={limit.limit:g}`.",
+    )
+
+
+def _differing(change: Difference) -> str:
+    """Returns how many examples two runs answer differently, as the end of a list, if known."""
+    if change.changed is None:
+        return ""
+    return f", {change.changed} of {change.n} examples differ"
 
 
 def _cautions(
@@ -697,25 +716,25 @@ def _cautions(
 
     That may be choices made on this split, few clusters, or several checks.
     """
-    chosen = ours.chosen_on(split)
-    k = len(judgements)
+    choices = ours.chosen_on(split)
+    n_checks = len(judgements)
     notes = []
-    if chosen:
-        names = ", ".join(choice_text(name, of) for name, of in chosen.items())
+    if choices:
+        names = ", ".join(choice_text(name, of) for name, of in choices.items())
         if ours.chosen_on("test"):
-            untouched = ""
+            other_split = ""
         else:
-            untouched = "; `split=test` needs no such allowance"
-        notes.append(f"{split} also chose: {names}. The intervals allow for this{untouched}")
+            other_split = "; `split=test` needs no such allowance"
+        notes.append(f"{split} also chose: {names}. The intervals allow for this{other_split}")
     notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
     if clusters and min(clusters) < FEW:
         notes.append(f"{min(clusters)} clusters are few: intervals from fewer than {FEW} are rough")
-    if k > 1 and policy != "point":
-        chance = f"up to {min(100, 2.5 * k):g} % (2.5 % each)"
+    if n_checks > 1 and policy != "point":
+        chance = f"up to {min(100, 2.5 * n_checks):g} % (2.5 % each)"
         notes.append(
-            f"a model that is exactly at all {k} limits fails at least one check with a chance of "
-            f"{chance}"
+            f"a model that is exactly at all {n_checks} limits fails at least one check with a "
+            f"chance of {chance}"
         )
     return notes
 
@@ -726,7 +745,7 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
         return judgement
     value, low, high = judgement.estimate
     end = low if at_least else high
-    # Only the constant answer is too near.
+    # The interval meets the limit: it is inconclusive only as the constant answer is too near.
     if end is not None and ((end >= bound) if at_least else (end <= bound)):
         constant_ways_out = (
             "More examples would show whether it is better than the best constant prediction.",
@@ -812,18 +831,19 @@ def _sentence(
 def _detectable(
     value: float, low: float | None, high: float | None, *, n: int, at_least: bool
 ) -> float | None:
-    """Returns what these examples can show.
+    """Returns the smallest distance from a limit that so many examples show in 4 of 5 cases.
 
-    For a model and itself, it is what one different answer would show.
+    For a model compared with itself, it is the distance that one different answer makes. It is None
+    without an interval.
     """
     if low is None or high is None:
         return None
-    # the side that a limit is passed on
+    # The half of the interval that must be on the good side of the limit.
     if at_least:
-        half = value - low
+        half_width = value - low
     else:
-        half = high - value
-    half = half or high - low  # at the end of its scale a metric has one side only
+        half_width = high - value
+    half_width = half_width or high - low  # at the end of its scale a metric has one side only
     if low < high:
-        return detectable(-half, half)
+        return detectable(-half_width, half_width)
     return detectable(*score_interval(0, 0, n))

@@ -23,7 +23,7 @@ SUMMARY_LIMIT = 1024 * 1024
 
 ANNOTATIONS_OF_A_KIND = 10
 
-# for the line that says how much was left out, and for a step that appends a line of its own
+# Bytes for the line that says how much was left out, and for a step that appends its own line.
 _RESERVE = 4096
 _TITLE = 100
 _KINDS: Mapping[Verdict, str] = {"fail": "error", "inconclusive": "warning", "warning": "warning"}
@@ -43,6 +43,7 @@ def annotations(checks: Sequence[Check]) -> list[str]:
     lines: list[str] = []
     for kind in ("error", "warning"):
         bad = [check for check in worst_first(checks) if _KINDS.get(check.verdict) == kind]
+        # If some are left out, the last one says how many.
         if len(bad) <= ANNOTATIONS_OF_A_KIND:
             room = ANNOTATIONS_OF_A_KIND
         else:
@@ -138,9 +139,15 @@ def _fitted(
     tail: Sequence[str],
     limit: int,
 ) -> str:
-    """Returns head, tables (each a head and rows) and tail as one text.
+    """Returns head, tables and tail as one text of at most so many bytes.
 
-    Rows) and tail as one text; rows that don't fit are counted.
+    Rows of the tables that don't fit are left out and counted.
+
+    Args:
+        head: Lines before the tables.
+        tables: Heading lines and rows of each.
+        tail: Lines after the tables.
+        limit: Bytes.
     """
     lines = list(head)
     left_out = 0
@@ -161,7 +168,7 @@ def _fitted(
 
 
 def _annotation(kind: str, check: Check) -> str:
-    """Returns a workflow command, such as `::error file=train.csv,line=3,title=NAME::MESSAGE`."""
+    """Returns a check as a workflow command: `::error file=a.csv,line=3,title=T::MESSAGE`."""
     if check.file is None:
         file = None
     else:
@@ -176,7 +183,7 @@ def _annotation(kind: str, check: Check) -> str:
 
 
 def _check_row(check: Check) -> str:
-    """Returns a check's row of the Markdown table: mark, verdict, name, message and detail."""
+    """Returns a check as a row of the table, with its detail below the message."""
     if check.place:
         message = f"{check.message} ({check.place})"
     else:
@@ -185,18 +192,21 @@ def _check_row(check: Check) -> str:
         detail = f"<br>{markdown(check.detail, limit=400)}"
     else:
         detail = ""
-    # Added to the last cell as it is: `_row` would escape the line break.
     row = _row([_MARKS[check.verdict], check.verdict, check.name, message])
+    # Added to the last cell as it is: `_row` would escape the line break.
     return row.removesuffix(" |") + f"{detail} |"
 
 
 def _table_head(headers: Sequence[str]) -> list[str]:
+    """Returns the heading of a Markdown table and the line below it."""
     return [_row(headers), "|" + " --- |" * len(headers)]
 
 
 def _row(cells: Sequence[str]) -> str:
+    """Returns cells as a row of a Markdown table."""
     return "| " + " | ".join(markdown(cell, limit=1000) for cell in cells) + " |"
 
 
 def _size(lines: Sequence[str]) -> int:
+    """Returns the bytes of lines, line feeds included."""
     return sum(len(line.encode("utf-8")) + 1 for line in lines)

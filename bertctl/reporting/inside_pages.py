@@ -93,8 +93,10 @@ def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
         scales[name] = [np.abs(layer).max() or 1.0 for layer in layers]
         packed[f"{name}Scale"] = [float(scale) for scale in scales[name]]
 
+    # From fine to coarse, until the page is small enough.
     for levels, steps in _LEVELS:
         packed |= {"levels": levels, "steps": steps}
+        # The square root leaves small attentions two digits: most of them are small.
         packed["attention"] = [
             _text(np.sqrt(layer) * levels, np.uint8) for layer in attention["attentions"]
         ]
@@ -110,19 +112,20 @@ def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(numbers: Array, kind: type) -> str:
+    """Returns numbers as text: rounded to bytes, compressed, in base64."""
     rounded: Array = np.round(numbers).astype(kind)
     packed = zlib.compress(rounded.tobytes(), 6)
     return base64.b64encode(packed).decode()
 
 
-Found = Mapping[str, Any] | None
+Measured = Mapping[str, Any] | None
 """What `measure_patterns` or `measure_importance` gives, where it was asked."""
 
 Records = Sequence[dict[str, Any]]
 """What is known of each head, layer by layer."""
 
 
-def head_records(patterns: Found, importance: Found) -> list[dict[str, Any]]:
+def head_records(patterns: Measured, importance: Measured) -> list[dict[str, Any]]:
     """Returns what is known of each head, layer by layer, both counted from 1."""
     columns: dict[str, Any] = {}
     for measured in (patterns, importance):
@@ -138,16 +141,18 @@ def head_records(patterns: Found, importance: Found) -> list[dict[str, Any]]:
 
 
 def heads_report(
-    title: str, source: str, records: Records, patterns: Found, importance: Found
+    title: str, source: str, records: Records, patterns: Measured, importance: Measured
 ) -> Report:
-    """Returns the report: a section for each, whose first block is its table, and one of all heads.
+    """Returns the report: a section for patterns, one for importance, and one with all heads.
+
+    The first block of the first two is their table.
 
     Args:
-        title: of the page.
-        source: where the texts come from.
-        records: what `head_records` gives.
-        patterns: over a corpus.
-        importance: to a task.
+        title: Of the page.
+        source: Where the texts come from.
+        records: What `head_records` gives.
+        patterns: What `measure_patterns` gives over a corpus, or None.
+        importance: What `measure_importance` gives for a task, or None.
     """
     sections: list[Section] = []
     if patterns is not None:
@@ -163,12 +168,12 @@ def heads_report(
         sections.append(Section("patterns", "What heads attend to", [table, note]))
     if importance is not None:
         if "loss_rise" in importance["columns"]:
-            by = "loss_rise"
+            importance_column = "loss_rise"
         else:
-            by = "gradient"
-        ranked = sorted(records, key=lambda record: -float(record[by]))[:10]
+            importance_column = "gradient"
+        ranked = sorted(records, key=lambda record: -float(record[importance_column]))[:10]
         names = ("layer", "head", *importance["columns"])
-        top_rows = [_with_columns(record, names) for record in ranked]
+        strongest_heads = [_with_columns(record, names) for record in ranked]
         loss_text = (
             f"loss of the whole {importance['loss']:.4f}, {importance['metric']} "
             f"{importance['value']:.4f}"
@@ -176,36 +181,37 @@ def heads_report(
         split = importance["split"]
         caption = f"The ten that matter most to '{split}' (Michel et al. 2019); {loss_text}."
         sections.append(
-            Section("importance", "How much heads matter", [record_table(top_rows, caption)])
+            Section("importance", "How much heads matter", [record_table(strongest_heads, caption)])
         )
     caption = "Shares, entropy in nats, mean distance in tokens; layers and heads count from 1."
-    table = record_table(records, caption, shaded=PATTERNS)
-    sections.append(Section("heads", "All heads", [*_maps(records), table]))
+    all_heads = record_table(records, caption, shaded=PATTERNS)
+    sections.append(Section("heads", "All heads", [*_maps(records), all_heads]))
     return Report(title, source, [], sections)
 
 
 def _with_columns(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns some fields of a head's record, in this order."""
     return {name: record[name] for name in names}
 
 
 def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> TableBlock:
-    """Returns each pattern with its strongest head."""
+    """Returns a row for each pattern, with its strongest head and how many heads have it."""
     rows = []
     for name, tokens in patterns["counts"].items():
         if name in PATTERNS:
-            top_head = max(records, key=lambda record: float(record[name]))
-            heads = sum(record["pattern"] == name for record in records)
-            strongest = f"layer {top_head['layer']}, head {top_head['head']}"
+            strongest_head = max(records, key=lambda record: float(record[name]))
+            n_heads = sum(record["pattern"] == name for record in records)
+            strongest = f"layer {strongest_head['layer']}, head {strongest_head['head']}"
             facts = {
                 "pattern": name,
                 "attention to": PATTERNS[name],
-                "heads": heads,
+                "heads": n_heads,
                 "strongest": strongest,
             }
-            rows.append({**facts, "share": top_head[name], "tokens": tokens})
-    mixed = sum(record["pattern"] == MIXED for record in records)
+            rows.append({**facts, "share": strongest_head[name], "tokens": tokens})
+    n_mixed = sum(record["pattern"] == MIXED for record in records)
     rows.append(
-        {"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed}
+        {"pattern": MIXED, "attention to": "none of these with more than half", "heads": n_mixed}
     )
     return record_table(rows, caption)
 
@@ -230,18 +236,19 @@ def _maps(records: Records) -> list[TableBlock]:
 
 
 def _map_cell(share: float) -> Cell:
+    """Returns a cell of a heat map: a share of the attention, shaded by it."""
     return Cell(f"{share:.2f}", shade=share)
 
 
 def neighbours_page(answer: Mapping[str, Any]) -> str:
     """Returns the page of an answer of `interpretability.neighbours`."""
-    near = answer["neighbours"]
+    near_words = answer["neighbours"]
     rows = [
         {"number": i, "text": neighbour["text"], "cosine": neighbour["score"]}
-        for i, neighbour in enumerate(near, start=1)
+        for i, neighbour in enumerate(near_words, start=1)
     ]
     caption = "Principal components of the vectors; the star is what they are compared with."
-    picture = Chart(partial(places_chart, answer["at"], near), caption, wide=True)
+    picture = Chart(partial(places_chart, answer["at"], near_words), caption, wide=True)
     table = replace(record_table(rows, data=["text"]), stacked=True)
     if "context" in answer:
         about = f"{answer['model']}, layer {answer['layer']}: {answer['context']}"

@@ -13,7 +13,10 @@ from bertctl.reporting.escape import xml
 from bertctl.reporting.findings import Check
 
 _MESSAGE = 500
+"""Characters of the `message` attribute, which a reader shows in one line."""
+
 _DETAIL = 20_000
+"""Characters of an element's text."""
 
 
 def junit_document(checks: Sequence[Check]) -> str:

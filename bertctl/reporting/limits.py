@@ -22,6 +22,8 @@ ANY_GAIN = 1e-9
 difference."""
 
 _SAME = 1e-12
+"""Difference of two numbers that is rounding."""
+
 _SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
 _EXAMPLES = {
     "min": "accuracy=0.91",
@@ -86,12 +88,12 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     """
     name, equals, number = text.rpartition("=")
     if kind == "min-slice":
-        where = _SLICE.match(name)
+        slice_match = _SLICE.match(name)
     else:
-        where = None
+        slice_match = None
     limit = as_number(number)
-    complete = bool(equals and name.strip()) and (where is not None or kind != "min-slice")
-    if not complete or not math.isfinite(limit):
+    is_complete = bool(equals and name.strip()) and (slice_match is not None or kind != "min-slice")
+    if not is_complete or not math.isfinite(limit):
         if kind == "min-slice":
             message = "COLUMN=VALUE:METRIC=NUMBER"
         else:
@@ -100,11 +102,11 @@ def parse_limit(kind: Kind, text: str) -> Limit:
             f"`{parameter_of(kind)}={text}`: expected {message}",
             remedy=f"For example `{parameter_of(kind)}='{_EXAMPLES[kind]}'`.",
         )
-    metric = (where["metric"] if where else name).strip()
-    known = find_metric(metric)
-    if abs(limit) > 1 and (
-        metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
-    ):
+    metric = (slice_match["metric"] if slice_match else name).strip()
+    metric_type = find_metric(metric)
+    is_of_label = metric.partition(":")[0] in OF_LABEL
+    is_fraction = is_of_label or (metric_type is not None and metric_type.is_fraction)
+    if abs(limit) > 1 and is_fraction:
         message = f"`{parameter_of(kind)}={text}`: {metric} is a fraction, at most 1"
         raise UsageError(message, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
@@ -113,7 +115,10 @@ def parse_limit(kind: Kind, text: str) -> Limit:
             remedy="Give how much may be lost, such as 0.005.",
         )
     return Limit(
-        kind, metric, limit, (where["column"].strip(), where["value"].strip()) if where else None
+        kind,
+        metric,
+        limit,
+        (slice_match["column"].strip(), slice_match["value"].strip()) if slice_match else None,
     )
 
 
@@ -123,17 +128,15 @@ def has_too_few(clusters: int | None) -> bool:
 
 
 def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
-    """Returns the best verdict that a run can have beside a constant answer.
+    """Returns the best verdict that a run can have beside the best constant answer.
 
-    The run may be no better than the best constant answer.
-
-    That answer's score on these examples is no more certain than the run's, so the run's own
-    interval stands for both; only a metric that is 0 for every constant answer is known. What is
-    not clear is not let through by `lenient`.
+    The run passes only if it is clearly better. The constant answer's score on these examples is no
+    more certain than the run's, so the run's own interval stands for both; only a metric that is 0
+    for every constant answer is known. What is not clear fails with `lenient`.
 
     Args:
-        metric: of the run.
-        baseline: of the answer that ignores the input.
+        metric: Of the run.
+        baseline: Of the answer that ignores the input.
         policy: `point` goes by the values alone.
     """
     if metric.higher_is_better:
@@ -148,12 +151,13 @@ def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> Ga
     if gap <= _SAME:
         return "fail"
     if policy == "point":
-        half = 0.0
+        half_width = 0.0
     elif end is None:
-        half = math.inf
+        half_width = math.inf
     else:
-        half = sign * (metric.value - end)
-    if gap > half * (math.sqrt(2) if baseline else 1.0):
+        half_width = sign * (metric.value - end)
+    # The variances of two equally uncertain scores add up, hence the square root of 2.
+    if gap > half_width * (math.sqrt(2) if baseline else 1.0):
         return "pass"
     if policy == "lenient":
         return "fail"

@@ -33,14 +33,17 @@ def render_markdown(report: Report) -> str:
 
     It has the sections marked brief, and the first rows of long tables.
     """
-    lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
     if report.tiles:
         main_tile = report.tiles[0]
+    else:
+        main_tile = None
+    lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
+    if main_tile is not None:
         if main_tile.note:
-            note = f" ({escaped(main_tile.note)})"
+            tile_note = f" ({escaped(main_tile.note)})"
         else:
-            note = ""
-        lines += [f"**{escaped(main_tile.label)}: {escaped(main_tile.value)}**{note}", "", ""]
+            tile_note = ""
+        lines += [f"**{escaped(main_tile.label)}: {escaped(main_tile.value)}**{tile_note}", "", ""]
     sections = [
         text for section in report.sections if section.brief and (text := _section(section))
     ]
@@ -76,6 +79,7 @@ def code_span(text: str) -> str:
 
 
 def _section(section: Section) -> str:
+    """Returns a section as Markdown; empty if none of its blocks is shown here."""
     blocks = [text for block in section.blocks if (text := _block(block))]
     if blocks:
         return "\n".join([f"### {escaped(section.title)}", "", *blocks, ""])
@@ -83,9 +87,9 @@ def _section(section: Section) -> str:
 
 
 def _block(block: Block) -> str:
-    """Returns a block as Markdown; an empty text for charts, which Markdown can't show."""
+    """Returns a block as Markdown; charts and listings are left out."""
     if isinstance(block, Note):
-        # What is between two backticks has an odd number.
+        # Every other part stood between backticks, so it is a command.
         pieces = block.text.split("`")
         texts = [code_span(piece) if i % 2 else _note(piece) for i, piece in enumerate(pieces)]
         return "".join(texts) + "\n"
@@ -120,11 +124,12 @@ def table_lines(table: TableBlock) -> str:
 
 
 def _row(cells: list[str]) -> str:
+    """Returns cells as a row of a table."""
     return "| " + " | ".join(cells) + " |"
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    """Returns a cell's Markdown: data and code as a code span, a strong cell in bold."""
+    """Returns a cell as Markdown: text of the data and commands as code spans."""
     if cell.data or cell.code:
         text = code_span(cell.text)
     else:

@@ -15,28 +15,28 @@ MOST_OF_ANSWER = 300
 """Characters of an answer that are shown."""
 
 
-def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
+def mistakes_section(lines: Lines, answers: Answers, *, limit: int) -> Section:
     """Returns the section of the most confident errors.
 
     Args:
         lines: of a prediction file.
         answers: what they mean.
-        most: errors to show.
+        limit: Errors to show.
     """
     order = answers.error_order()
-    wrong = surest_errors(lines, answers)
-    if not wrong:
+    errors = surest_errors(lines, answers)
+    if not errors:
         return Section(
             "errors", order.title, [Note(f"Not one of the {len(lines)} answers is wrong.")]
         )
-    if not most:
+    if not limit:
         return Section("errors", order.title, [])
-    worst = wrong[:most]
-    numbers = [answers.gravity(line) for line in worst]
+    shown_errors = errors[:limit]
+    numbers = [answers.gravity(line) for line in shown_errors]
     columns = [Column("id"), Column("text"), Column("gold"), Column("predicted")]
     columns += [Column(order.column, number=True)] if numbers[0] is not None else []
     rows: list[list[str | Cell]] = []
-    for line, number in zip(worst, numbers, strict=True):
+    for line, number in zip(shown_errors, numbers, strict=True):
         text, gold, predicted = answers.shown(line)
         row: list[str | Cell] = [
             Cell(shorten(str(line["id"]), 80), data=True),
@@ -44,7 +44,7 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         ]
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
         rows.append(row + ([order.layout.format(number)] if number is not None else []))
-    caption = f"{len(wrong):,} in all, {order.words}."
+    caption = f"{len(errors):,} in all, {order.words}."
     blocks: list[Block] = [
         TableBlock(
             columns,
@@ -54,7 +54,7 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
             brief=BRIEF,
         )
     ]
-    if not any(answers.shown_input(line) for line in worst):
+    if not any(answers.shown_input(line) for line in shown_errors):
         blocks.append(
             Note(
                 "The run was made without texts (evaluation.keep_text is false): look them up by "
@@ -67,9 +67,9 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
 def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
     """Returns the errors among these lines, as the task ranks them."""
     units = [lines[position] for position in answers.unit_positions(lines)]
-    wrong = [line for line in units if answers.is_error(line)]
-    gravity = np.array([abs(answers.gravity(line) or 0.0) for line in wrong])
-    return [wrong[i] for i in np.argsort(-gravity, kind="stable")]
+    errors = [line for line in units if answers.is_error(line)]
+    gravity = np.array([abs(answers.gravity(line) or 0.0) for line in errors])
+    return [errors[i] for i in np.argsort(-gravity, kind="stable")]
 
 
 def shorten(text: str, limit: int = MOST_CHARACTERS) -> str:

@@ -127,7 +127,7 @@ class NotebookListener(Listener):
         now = time.monotonic()
         if share is None and total:
             share = done / total
-        began, share_then = self._began.setdefault(phase, (now, share or 0.0))
+        began, share_at_start = self._began.setdefault(phase, (now, share or 0.0))
         if now - self._shown_at < 1 or not total:
             return
 
@@ -135,9 +135,10 @@ class NotebookListener(Listener):
         parts = [f"{phase} {done}/{total} ({100 * (share or 0.0):.0f} %)"]
         if figures and "loss" in figures:
             parts.append(f"loss {figures['loss']}")
-        if share is not None and share > share_then:
-            left = (now - began) * (1 - share) / (share - share_then)
-            parts.append(f"{human_seconds(left, brief=True)} left")
+        if share is not None and share > share_at_start:
+            # What was done before, by a run that is resumed, took no time now.
+            seconds_left = (now - began) * (1 - share) / (share - share_at_start)
+            parts.append(f"{human_seconds(seconds_left, brief=True)} left")
         sys.stderr.write(f"\r{', '.join(parts)}   ")
         sys.stderr.flush()
 

@@ -62,10 +62,10 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         else:
             caption = "Gold scores and cosines"
         if len(lines) > charts.MAX_POINTS:
-            sample = f"; {charts.MAX_POINTS} of {len(lines)} examples"
+            sample_note = f"; {charts.MAX_POINTS} of {len(lines)} examples"
         else:
-            sample = ""
-        blocks.append(Chart(chart, f"{caption}{sample}."))
+            sample_note = ""
+        blocks.append(Chart(chart, f"{caption}{sample_note}."))
     is_long = len(outcome.rows) > MOST_LABELS
     if outcome.header:
         blocks.append(
@@ -90,20 +90,24 @@ def outcome_table(outcome: Outcome, *, without: str = "nothing") -> TableBlock:
 def _worst_first(outcome: Outcome) -> TableBlock:
     """Returns the table of many labels, the lowest F1 on top.
 
-    Labels, the lowest F1 on top; labels that no answer named are marked.
+    Labels that no answer named are marked.
     """
-    f1 = outcome.header.index("F1")
-    rows = sorted(outcome.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
-    never = [row[0] for row in rows if row[1] and not row[2]]
+    f1_column = outcome.header.index("F1")
+    rows = sorted(
+        outcome.rows,
+        key=lambda row: as_number(row[f1_column]) if row[f1_column] is not None else -1.0,
+    )
+    # A row begins with the label, how often it is gold, and how often it was predicted.
+    never_predicted = [row[0] for row in rows if row[1] and not row[2]]
     table = outcome_table(replace(outcome, rows=rows))
     cells = []
-    for row, source in zip(table.cells(), rows, strict=True):
-        if source[0] in never:
+    for row, outcome_row in zip(table.cells(), rows, strict=True):
+        if outcome_row[0] in never_predicted:
             cells.append([replace(cell, shade=0.4, wrong=True) for cell in row])
         else:
             cells.append(row)
-    if never:
-        marked = f" Marked: never predicted ({len(never)} of {len(rows)})."
+    if never_predicted:
+        marked = f" Marked: never predicted ({len(never_predicted)} of {len(rows)})."
     else:
         marked = ""
     return replace(table, rows=cells, caption=f"The lowest F1 first.{marked}")
@@ -165,6 +169,7 @@ def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, 
 
 
 def _cell(value: Any) -> str | Cell:
+    """Returns a figure of an outcome as a cell: a label, an interval, a count or a score."""
     if isinstance(value, str):
         return Cell(value, data=True)
     if value is None:
@@ -177,12 +182,19 @@ def _cell(value: Any) -> str | Cell:
 
 
 def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
-    """Returns the confusion matrix; of many labels only the most frequent confusions, as a list."""
-    pairs = Counter((line["gold"], line["prediction"]) for line in lines)
-    gold = Counter(line["gold"] for line in lines)
+    """Returns the confusion matrix, or the most frequent confusions of many labels.
+
+    Args:
+        lines: Of a prediction file.
+        labels: In the order of the matrix.
+    """
+    counts = Counter((line["gold"], line["prediction"]) for line in lines)
+    n_gold = Counter(line["gold"] for line in lines)
     if len(labels) > MOST_LABELS:
-        mixed = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]][
-            :MOST_LABELS
+        confusions = [
+            (gold_label, predicted_label, count)
+            for (gold_label, predicted_label), count in counts.most_common()
+            if gold_label != predicted_label
         ]
         columns = [
             Column("gold"),
@@ -195,12 +207,12 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
                 Cell(gold_label, data=True),
                 Cell(predicted_label, data=True),
                 f"{count:,}",
-                f"{100 * count / gold[gold_label]:.1f} %",
+                f"{100 * count / n_gold[gold_label]:.1f} %",
             ]
-            for (gold_label, predicted_label), count in mixed
+            for gold_label, predicted_label, count in confusions[:MOST_LABELS]
         ]
         return TableBlock(columns, rows, "The most frequent confusions.")
-    turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
+    are_turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
     columns = [
         Column("gold \\ predicted"),
         *(
@@ -208,7 +220,7 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
                 name,
                 number=True,
                 data=True,
-                turned=turned,
+                turned=are_turned,
             )
             for name in labels
         ),
@@ -217,9 +229,9 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
     for gold_label in labels:
         row: list[str | Cell] = [Cell(gold_label, data=True, strong=True)]
         for predicted_label in labels:
-            count = pairs[gold_label, predicted_label]
-            if gold[gold_label]:
-                share = count / gold[gold_label]
+            count = counts[gold_label, predicted_label]
+            if n_gold[gold_label]:
+                share = count / n_gold[gold_label]
             else:
                 share = 0.0
             row.append(Cell(f"{count:,}", shade=share, wrong=gold_label != predicted_label))
@@ -310,6 +322,7 @@ def _calibration_words(
 
 
 def _of_all_labels(lines: Lines, answers: Answers) -> str:
+    """Returns calibration over all labels as a sentence; empty without distributions."""
     distributions = answers.distributions(lines)
     if distributions is None:
         return ""
@@ -322,6 +335,7 @@ def _of_all_labels(lines: Lines, answers: Answers) -> str:
 
 
 def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock:
+    """Returns a row for each bin of probabilities that has answers."""
     names = ("probability", "answers", "mean probability", "share right", "95 % interval")
     columns = [Column(name, number=True) for name in names]
     rows: list[list[str | Cell]] = []
@@ -372,9 +386,9 @@ def length_section(lines: Lines, answers: Answers) -> Section:
     names = []
     scores = []
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
-        first = low if number == 0 else low + 1
-        names.append(f"{first}–{high}" if first < high else f"{high}")
-        group = list(itertools.compress(lines, (first <= tokens) & (tokens <= high)))
+        shortest = low if number == 0 else low + 1  # the edge itself is in the bin before
+        names.append(f"{shortest}–{high}" if shortest < high else f"{high}")
+        group = list(itertools.compress(lines, (shortest <= tokens) & (tokens <= high)))
         scores.append(_group_score(group, answers))
     score = answers.group_score(lines)[0]
     chart = partial(
@@ -402,6 +416,14 @@ def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
 def _score_table(
     heading: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool
 ) -> TableBlock:
+    """Returns a row for each group: how many examples it has, its score and interval.
+
+    Args:
+        heading: What the groups are.
+        groups: Name of a group, and its `value`, `low`, `high` and `n`.
+        score: What is scored.
+        data: Whether the names are text of the data set.
+    """
     columns = [
         Column(heading, data=data),
         *(Column(name, number=True) for name in ("n", score, "95 % interval")),
@@ -441,6 +463,7 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
 
 
 def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
+    """Returns the table of scores by the values of a column."""
     return _score_table(
         column, _slice_scores(values, lines, answers), answers.group_score(lines)[0], data=True
     )
@@ -449,43 +472,52 @@ def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) 
 def _slice_scores(
     values: Sequence[str], lines: Lines, answers: Answers
 ) -> list[tuple[str, dict[str, Any]]]:
-    values, order = _in_order(values)
-    groups: dict[str, list[Line]] = {value: [] for value in order}
-    rest: list[Line] = []
+    """Returns the score of each value of a column, in the order of a table.
+
+    Rare values are scored together, as "12 other values".
+
+    Args:
+        values: The value of each line.
+        lines: Of a prediction file.
+        answers: What they mean.
+    """
+    values, shown_values = _in_order(values)
+    groups: dict[str, list[Line]] = {value: [] for value in shown_values}
+    other_lines: list[Line] = []
     for value, line in zip(values, lines, strict=True):
-        groups.get(value, rest).append(line)
+        groups.get(value, other_lines).append(line)
     scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
-    if rest:
+    if other_lines:
         scores.append(
-            (f"{len(set(values)) - len(groups)} other values", _group_score(rest, answers))
+            (f"{len(set(values)) - len(groups)} other values", _group_score(other_lines, answers))
         )
     return scores
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Returns the values of a column in the order of a table.
+    """Returns the value that each line is grouped by, and the groups in the order of a table.
 
     Numbers are sorted by size, many of them as ranges; other values by frequency.
     """
-    counted = Counter(values)
-    if _MISSING in counted:
+    value_counts = Counter(values)
+    if _MISSING in value_counts:
         missing = [_MISSING]
     else:
         missing = []
     with suppress(ValueError):
-        number = {value: float(value) for value in counted if value != _MISSING}
-        if not all(map(isfinite, number.values())):
+        size_of_value = {value: float(value) for value in value_counts if value != _MISSING}
+        if not all(map(isfinite, size_of_value.values())):
             raise ValueError("no number has a size like this")
-        if len(number) <= MOST_SLICES:
-            return values, [*sorted(number, key=number.__getitem__), *missing]
-        all_numbers = [number[value] for value in values if value != _MISSING]
+        if len(size_of_value) <= MOST_SLICES:
+            return values, [*sorted(size_of_value, key=size_of_value.__getitem__), *missing]
+        all_numbers = [size_of_value[value] for value in values if value != _MISSING]
         edges = np.unique(
             np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
         )
         names = [f"{low:.12g} to {high:.12g}" for low, high in itertools.pairwise(edges)]
-        place = {
-            value: names[max(0, int(np.searchsorted(edges, size)) - 1)]
-            for value, size in number.items()
+        range_of_value = {
+            value: names[max(0, int(np.searchsorted(edges, number)) - 1)]
+            for value, number in size_of_value.items()
         }
-        return [place.get(value, value) for value in values], [*names, *missing]
-    return values, [value for value, _ in counted.most_common(MOST_SLICES)]
+        return [range_of_value.get(value, value) for value in values], [*names, *missing]
+    return values, [value for value, _ in value_counts.most_common(MOST_SLICES)]

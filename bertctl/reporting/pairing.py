@@ -90,6 +90,7 @@ class Pair:
         return ours.difference(theirs)
 
     def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:
+        """Returns what each example adds to a run's metric, once it fits metrics.json."""
         contributions = self.answers.contributions(lines, name)
         if contributions is None:
             raise not_computable(name, self.task)
@@ -99,8 +100,7 @@ class Pair:
                 f"{run.path}: its predictions of '{self.split}' give {name} "
                 f"{contributions.value:.4f}, its metrics.json says {written:.4f}",
                 remedy=f"Score it again: {command('evaluate', run.path, split=self.split)}. Or "
-                "compare without pairing: "
-                f"give {run.path / 'metrics.json'}.",
+                f"compare without pairing: give {run.path / 'metrics.json'}.",
             )
         return contributions
 
@@ -137,16 +137,29 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
 def _common_answers(
     task: str, ours: Sequence[Line], theirs: Sequence[Line], names: tuple[str, str]
 ) -> Answers:
-    """Returns what the answers of both mean."""
+    """Returns what the answers of two runs mean, from the lines of both.
+
+    Args:
+        task: Of both runs.
+        ours: Prediction lines of the run.
+        theirs: Prediction lines of the run that it is compared with.
+        names: What to call the two in an error.
+
+    Raises:
+        UnlikeRunsError: Other labels, or another positive label.
+    """
     kind = answer_type(task)
-    a = _labels(kind, ours)
-    b = _labels(kind, theirs)
-    if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
-        only_a = [name for name in a if name not in b] or a
-        only_b = [name for name in b if name not in a] or b
+    our_labels = _labels(kind, ours)
+    their_labels = _labels(kind, theirs)
+    if (
+        set(our_labels) != set(their_labels)
+        or kind.from_lines(ours).positive != kind.from_lines(theirs).positive
+    ):
+        only_ours = [name for name in our_labels if name not in their_labels] or our_labels
+        only_theirs = [name for name in their_labels if name not in our_labels] or their_labels
         message = (
-            f"{names[0]} and {names[1]} have different labels: {listing(only_a)} and "
-            f"{listing(only_b)}"
+            f"{names[0]} and {names[1]} have different labels: {listing(only_ours)} and "
+            f"{listing(only_theirs)}"
         )
         remedy = "Compare models that answer with the same labels and the same positive one."
         raise UnlikeRunsError(message, remedy=remedy)

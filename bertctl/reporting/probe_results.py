@@ -100,7 +100,7 @@ def draw_probe(
 
 
 def layer_chart(probe: ProbeEntry, metrics: MetricsDocument) -> str:
-    """Draws the same for a page."""
+    """Draws the score by layer as an `<svg>` element; see `draw_probe`."""
     draw = partial(
         _draw_layers,
         probe=probe,
@@ -118,6 +118,7 @@ def layer_chart(probe: ProbeEntry, metrics: MetricsDocument) -> str:
 
 
 def _width(probe: ProbeEntry) -> float:
+    """Returns inches for a chart with so many layers."""
     return max(6.0, 0.8 * len({row.layer for row in probe.table}) + 2.5)
 
 
@@ -165,6 +166,7 @@ def _draw_poolings(
 def _draw_layers(
     figure: "Figure", *, probe: ProbeEntry, metrics: MetricsDocument, title: str
 ) -> None:
+    """Draws a line of scores over layers for each pooling, with intervals."""
     primary = metrics.primary.name
     split = metrics.primary.split
     layers = list(dict.fromkeys(row.layer for row in probe.table))
@@ -172,6 +174,7 @@ def _draw_layers(
     axes = figure.subplots()
     for number, pooling in enumerate(poolings):
         rows = [row for row in probe.table if row.pooling == pooling]
+        # Beside each other, so that the intervals of several poolings don't cover each other.
         positions = [
             layers.index(row.layer) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows
         ]

@@ -30,21 +30,21 @@ def diff_recipes(first_recipe: str, second_recipe: str) -> dict[str, Any]:
         UsageError: no recipe has this name, or something in one is wrong.
         UnavailableError: a file or a run is not there.
     """
-    first, first_hashes = _read(first_recipe)
-    second, second_hashes = _read(second_recipe)
-    knows_content = bool(first_hashes and second_hashes)
+    left, left_hashes = _read(first_recipe)
+    right, right_hashes = _read(second_recipe)
+    knows_content = bool(left_hashes and right_hashes)
     rows = [
         {
             "field": name,
-            "values": [a, b],
-            "moves_numbers": _moves(name, (a, b), known=knows_content),
+            "values": [left_value, right_value],
+            "moves_numbers": _moves(name, (left_value, right_value), known=knows_content),
         }
-        for name, a, b in differing(first, second, but=())
+        for name, left_value, right_value in differing(left, right, but=())
     ]
     if knows_content:
-        for name in first_hashes | second_hashes:
-            if first_hashes.get(name) != second_hashes.get(name):
-                values = [hashes.get(name, "none")[:8] for hashes in (first_hashes, second_hashes)]
+        for name in left_hashes | right_hashes:
+            if left_hashes.get(name) != right_hashes.get(name):
+                values = [hashes.get(name, "none")[:8] for hashes in (left_hashes, right_hashes)]
                 field = f"content of {name}"
                 rows.append({"field": field, "values": values, "moves_numbers": True})
     moves = {row["moves_numbers"] for row in rows}
@@ -76,9 +76,12 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
 
 
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
-    """Returns whether a field moves numbers.
+    """Returns whether a field that differs moves numbers; None if that can't be known.
 
-    `known` says that what is behind paths is known, and compared for itself.
+    Args:
+        name: Dotted name of the field.
+        values: What the two recipes have.
+        known: Whether the content behind paths and model names is compared for itself.
     """
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS

@@ -118,35 +118,37 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
     """
     if path.is_dir() and not (path / "status.json").exists():
         names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
-        inner = sorted(names, key=natural_order)
-        if inner:
-            if inner[_NAMED:]:
-                more = f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists"
+        run_names = sorted(names, key=natural_order)
+        if run_names:
+            # A folder of a sweep may have hundreds of runs.
+            if run_names[_NAMED:]:
+                unnamed_runs = (
+                    f" and {len(run_names) - _NAMED} more, which `bertctl runs ls {path}` lists"
+                )
             else:
-                more = ""
-            remedy = (
-                f"Name one of them: {', '.join(str(path / name) for name in inner[:_NAMED])}{more}."
-            )
+                unnamed_runs = ""
+            named_runs = ", ".join(str(path / name) for name in run_names[:_NAMED])
+            remedy = f"Name one of them: {named_runs}{unnamed_runs}."
             raise UsageError(
-                f"{path} holds {count(len(inner), 'run')}; a report is about one", remedy=remedy
+                f"{path} holds {count(len(run_names), 'run')}; a report is about one", remedy=remedy
             )
     run = read_run(path)
     if run.folder is None or not run.recipe:
         message = f"{path} has metrics only; a report needs the recipe and predictions too"
         raise UsageError(message, remedy="Give the run's folder instead.")
-    chosen = run.split(split)
-    if run.folder.predictions(chosen).exists():
-        answered = run.lines(chosen)
+    shown_split = run.split(split)
+    if run.folder.predictions(shown_split).exists():
+        answered = run.lines(shown_split)
     else:
         answered = []
     return RunContents(
-        run.path,
-        run.folder,
-        run.metrics,
-        run.recipe,
-        chosen,
-        answered,
-        read_decision(run.folder),
+        path=run.path,
+        folder=run.folder,
+        metrics=run.metrics,
+        recipe=run.recipe,
+        shown=shown_split,
+        answered=answered,
+        decision=read_decision(run.folder),
     )
 
 
@@ -163,15 +165,15 @@ def build_report(
     """
     answers: list[Section] = []
     if run.answered:
-        means = run.answers.from_lines(run.answered)
+        meaning = run.answers.from_lines(run.answered)
         calibrated = run.decision is not None and run.decision.temperature is not None
         columns = run.recipe.get("evaluation", {}).get("slice_columns", ())
         answers = [
-            outcomes.outcome_section(run.answered, means),
-            outcomes.calibration_section(run.answered, means, calibrated=calibrated),
-            outcomes.length_section(run.answered, means),
-            outcomes.slice_section(run.answered, means, [*columns, "windows"]),
-            mistakes_section(run.answered, means, most=errors),
+            outcomes.outcome_section(run.answered, meaning),
+            outcomes.calibration_section(run.answered, meaning, calibrated=calibrated),
+            outcomes.length_section(run.answered, meaning),
+            outcomes.slice_section(run.answered, meaning, [*columns, "windows"]),
+            mistakes_section(run.answered, meaning, limit=errors),
         ]
     sections = [
         _result(run),
@@ -205,23 +207,24 @@ def _special_sections(run: RunContents) -> list[Section]:
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
-    """Returns links to the pages of `attention` and `explain` in the run's folder."""
+    """Returns links from the report to the other pages in the run's folder, such as attention."""
     pages = [
         page
         for page in sorted(run.folder.path.glob("*.html"))
         if page.name != "report.html" and page != path
     ]
-    rows = [
-        [Cell(page.name, data=True, link=f"./{quote(os.path.relpath(page, path.parent))}")]
-        for page in pages
-        if path
-    ]
+    rows = []
+    if path is not None:
+        for page in pages:
+            address = quote(os.path.relpath(page, path.parent))
+            rows.append([Cell(page.name, data=True, link=f"./{address}")])
     return Section(
         "pages", "More pages", [TableBlock([Column("page")], rows)] if rows else [], brief=False
     )
 
 
 def _subtitle(run: RunContents) -> str:
+    """Returns task, model, data and run in a line."""
     data = run.recipe.get("data", {})
     source = data.get("name") or Path(str(data.get("train_file") or "own files")).name
     model = str(run.recipe.get("model", {}).get("name", ""))
@@ -229,6 +232,7 @@ def _subtitle(run: RunContents) -> str:
 
 
 def _tiles(run: RunContents) -> list[Tile]:
+    """Returns the figures to see first: scores, the majority, calibration and training time."""
     scores = run.metrics.metrics
     metric = scores[run.shown].get(run.primary)
     # Nothing was chosen on the test rows: their score is the one to name.
@@ -254,7 +258,7 @@ def _tiles(run: RunContents) -> list[Tile]:
 
 
 def _score_tile(run: RunContents, split: str) -> Tile:
-    """Returns the tile of a split's primary metric, with its 95 % interval."""
+    """Returns the primary metric of a split with its interval."""
     metric = run.metrics.metrics[split][run.primary]
     spread = interval(metric.low, metric.high)
     name = metric_name(run.primary, run.metrics)
@@ -266,7 +270,7 @@ def _score_tile(run: RunContents, split: str) -> Tile:
 
 
 def _result(run: RunContents) -> Section:
-    """Returns the section on scores: chart, table, baselines, and notes on how to read them."""
+    """Returns the section of metrics, baselines, and what was chosen and fitted."""
     scores = run.metrics.metrics[run.shown]
     bounded = [name for name in headline(scores, run.primary) if _is_bounded(name, scores[name])]
     blocks: list[Block] = []
@@ -280,9 +284,9 @@ def _result(run: RunContents) -> Section:
             )
         )
     blocks.append(results_table(run.metrics, dataset=run.recipe.get("data", {}).get("name")))
-    beside = baselines_table(run.metrics)
-    if beside is not None:
-        blocks.append(beside)
+    baselines = baselines_table(run.metrics)
+    if baselines is not None:
+        blocks.append(baselines)
     blocks += [Note(sentence) for sentence in training_sentences(run.metrics)]
     if run.decision is not None:
         blocks.append(Note(decision_words(run.decision)))
@@ -304,21 +308,22 @@ def decision_words(decision: Decision) -> str:
         fitted.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
     if decision.threshold is not None:
         if decision.positive:
-            about = f"'{decision.positive}'"
+            label = f"'{decision.positive}'"
         else:
-            about = "a label"
-        fitted.append(f"{about} counts from a probability of {decision.threshold:.4g}")
+            label = "a label"
+        fitted.append(f"{label} counts from a probability of {decision.threshold:.4g}")
     if decision.null_threshold is not None:
         fitted.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
-    chosen = " and ".join(fitted) or "nothing was chosen"
+    rules = " and ".join(fitted) or "nothing was chosen"
     if decision.n:
         examples = f"{decision.n} examples of "
     else:
         examples = ""
     # Such as the epoch, which was chosen on a split as well.
-    selections = [f"; the {name} on {of['split']}" for name, of in decision.selected_on.items()]
-    fitted_on = f"{examples}{decision.fitted_on}{''.join(selections)}"
-    return f"For prediction, {chosen} (fitted on {fitted_on})."
+    other_splits = "".join(
+        f"; the {name} on {of['split']}" for name, of in decision.selected_on.items()
+    )
+    return f"For prediction, {rules} (fitted on {examples}{decision.fitted_on}{other_splits})."
 
 
 def _layers(run: RunContents, probe: ProbeEntry) -> Section:
@@ -338,7 +343,7 @@ def _curve(history: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, f
 
 
 def _learning(run: RunContents) -> Section:
-    """Returns the section on the training: loss and score by step, and sampled texts."""
+    """Returns the section of losses and scores by step, and of samples of pretraining."""
     path = run.folder.history
     remedy = "Delete it to have a report without curves."
     if path.exists():
@@ -346,24 +351,27 @@ def _learning(run: RunContents) -> Section:
     else:
         history = []
     selection = run.metrics.primary.split
-    training = _curve(history, "loss")
-    held_out = _curve(history, f"{selection}_loss")
+    training_losses = _curve(history, "loss")
+    validation_losses = _curve(history, f"{selection}_loss")
     scores = _curve(history, f"{selection}_{run.primary}")
-    best = run.metrics.best_step
+    best_step = run.metrics.best_step
     blocks: list[Block] = []
-    if training:
+    if training_losses:
         blocks.append(
-            Chart(partial(charts.loss_chart, training, held_out), "Loss by optimizer step.")
+            Chart(
+                partial(charts.loss_chart, training_losses, validation_losses),
+                "Loss by optimizer step.",
+            )
         )
     if scores:
         drawn = partial(
             charts.score_chart,
             scores,
             name=f"{selection} {run.primary}",
-            best=best,
+            best=best_step,
         )
         average = run.metrics.average
-        weights_text = f"the weights of step {best} were kept"
+        weights_text = f"the weights of step {best_step} were kept"
         if average is not None and average.kept:
             weights_text = (
                 f"the mean of the weights of steps {', '.join(map(str, average.steps))} was kept"
@@ -372,9 +380,9 @@ def _learning(run: RunContents) -> Section:
     samples = [line for line in history if line.get("samples")]
     if samples:
         # Evenly from the first to the last; of few, each once.
-        i_last = len(samples) - 1
+        last_index = len(samples) - 1
         rows = []
-        for i in sorted({round(k * i_last / (_SAMPLED - 1)) for k in range(_SAMPLED)}):
+        for i in sorted({round(k * last_index / (_SAMPLED - 1)) for k in range(_SAMPLED)}):
             step = f"{samples[i]['step']:,}"
             rows += [{"step": step, "text": text} for text in samples[i]["samples"]]
         blocks.append(
@@ -386,19 +394,19 @@ def _learning(run: RunContents) -> Section:
 
 
 def _data(run: RunContents) -> Section:
-    """Returns the section on each split's rows and tokens, and how many were cut."""
+    """Returns the section of examples and tokens by split, and how many were cut."""
     numbers = ("examples", "cut", "tokens cut off", "unknown tokens", "tokens", "tokens each")
     columns = [Column("split"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
     for split, counts in run.metrics.data.items():
-        n = counts.examples
-        if n and counts.truncated:
-            share = f" ({100 * counts.truncated / n:.1f} %)"
+        n_examples = counts.examples
+        if n_examples and counts.truncated:
+            share = f" ({100 * counts.truncated / n_examples:.1f} %)"
         else:
             share = ""
-        row: list[str | Cell] = [split, f"{n:,}", f"{counts.truncated:,}{share}"]
+        row: list[str | Cell] = [split, f"{n_examples:,}", f"{counts.truncated:,}{share}"]
         row += [f"{k:,}" for k in (counts.lost_tokens, counts.unknown_tokens, counts.tokens)]
-        rows.append([*row, f"{counts.tokens / n:.1f}" if n else ""])
+        rows.append([*row, f"{counts.tokens / n_examples:.1f}" if n_examples else ""])
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
@@ -406,20 +414,20 @@ def _data(run: RunContents) -> Section:
         counts.windowed for counts in run.metrics.data.values()
     )
     if windowed:
-        how = "read in windows"
+        treatment = "read in windows"
     else:
-        how = "cut"
+        treatment = "cut"
     return Section(
         "data",
         "Data",
-        [TableBlock(columns, rows, f"An input longer than {limit} tokens is {how}.")],
+        [TableBlock(columns, rows, f"An input longer than {limit} tokens is {treatment}.")],
     )
 
 
 def _recipe(run: RunContents) -> Section:
-    """Returns the recipe as a whole, and its own settings.
+    """Returns the section of the recipe: the settings that are not those of the task's own recipe.
 
-    The latter are those that the task's own recipe does not have.
+    The whole recipe is folded away below them.
     """
     if run.task == PRETRAINING:
         generic = PRETRAIN_RECIPE
@@ -436,6 +444,7 @@ def _recipe(run: RunContents) -> Section:
             continue
         for name, value in fields.items():
             known = usual.get(section, {})
+            # Every run resolves these, so they say nothing of a choice.
             is_of_machine = section == "runtime" and name in _OF_MACHINE
             if name in known and known[name] != value and value is not None and not is_of_machine:
                 if not isinstance(value, str):
@@ -468,7 +477,7 @@ def _recipe(run: RunContents) -> Section:
 
 
 def _environment(run: RunContents) -> Section:
-    """Returns the section on command, versions, hashes and speed."""
+    """Returns the section of versions, hashes and speed."""
     environment = run.environment()
     facts = environment.as_json()
     rows: list[list[str | Cell]] = [
@@ -497,7 +506,7 @@ def _environment(run: RunContents) -> Section:
 
 
 def _speed(performance: PerformanceDocument) -> list[list[str | Cell]]:
-    """Returns rows on time, speed and memory, as far as they were measured."""
+    """Returns rows of time, speed and memory; those that were not measured are left out."""
     rows: list[list[str | Cell]] = []
     if performance.seconds:
         rows.append(

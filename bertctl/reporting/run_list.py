@@ -97,6 +97,7 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
 
 
 def _by_name(path: Path) -> tuple[object, str]:
+    """Returns the key by which a folder is sorted: run-2 comes before run-10."""
     return natural_order(path.name)
 
 
@@ -128,40 +129,42 @@ def _kind(folder: RunFolder, task: str, state: str) -> str:
 
 
 def _listed(folder: RunFolder, status: StatusDocument, now: float) -> ListedRun:
-    """Returns a run's entry; what can't be read of a damaged run is left at its default.
+    """Returns a run as it is listed, as far as its files can be read.
 
     Args:
-        folder: Of the run.
+        folder: The run.
         status: Content of its status.json.
-        now: Seconds since 1970, to which ages count.
+        now: The time from which its age is counted.
     """
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     size = 0
     age = 0.0
     state: str = status.state
     for file in folder.path.rglob("*"):
         with suppress(OSError):  # gone meanwhile
             size += file.lstat().st_size * file.is_file()
+    # A file that can't be read leaves out what is in it and in the files after it.
     with suppress(BertctlError), loading(folder.path):
         age = now - folder.status.stat().st_mtime
         is_here = status.host == socket.gethostname()
         if state == "running" and is_here and not psutil.pid_exists(status.pid):
             state = "killed"
         recipe = read_document(read_text(folder.recipe)).values
-        known["recipe"] = str(recipe["name"])
-        known["model"] = str((recipe.get("model") or {}).get("name", ""))
-        known["kind"] = _kind(folder, str(recipe.get("task", "")), state)
+        facts["recipe"] = str(recipe["name"])
+        facts["model"] = str((recipe.get("model") or {}).get("name", ""))
+        facts["kind"] = _kind(folder, str(recipe.get("task", "")), state)
         run = FinishedRun(folder.path, folder, folder.read_metrics(), {})
         split = run.split(None)
         metric = run.primary
-        known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
+        facts |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
         counts = run.metrics.data.get(split)
-        scored_since = counts.sha256 if counts is not None else None  # by `evaluate`
-        known["scored_on"] = scored_since or run.environment().data_hashes.get(split, "")
+        # `evaluate` notes other rows than those of the training, if it scored such.
+        digest_scored = counts.sha256 if counts is not None else None
+        facts["scored_on"] = digest_scored or run.environment().data_hashes.get(split, "")
     return ListedRun(
         str(folder.path),
         state,
         size,
         max(0, int(age)),
-        **known,
+        **facts,
     )

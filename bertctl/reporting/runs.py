@@ -234,19 +234,20 @@ def _check_export(folder: RunFolder) -> None:
 
 
 def _named_today(run: FinishedRun) -> MetricsDocument:
-    """Returns the metrics under today's names.
+    """Returns the metrics of a run under today's names.
 
-    For an older run, the predictions say how many labels it has.
+    Older runs call several kinds of F1 just `f1`: their predictions say how many labels there are,
+    and so which kind it is.
     """
-    older = [
+    older_splits = [
         split
         for split, by_name in run.metrics.metrics.items()
         if "f1" in by_name and "f1_weighted" not in by_name
     ]
-    is_new = run.metrics.positive_label is not None
-    if run.folder is None or run.task != TextClassification.name or is_new:
+    has_todays_names = run.metrics.positive_label is not None
+    if run.folder is None or run.task != TextClassification.name or has_todays_names:
         return run.metrics
-    for split in older:
+    for split in older_splits:
         with contextlib.suppress(BertctlError):  # predictions that are not there
             return ClassAnswers.from_lines(run.lines(split)).named_today(run.metrics)
     return run.metrics
@@ -255,8 +256,13 @@ def _named_today(run: FinishedRun) -> MetricsDocument:
 def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, str]) -> list[Line]:
     """Returns their lines in the order of ours, by id.
 
+    Args:
+        ours: Prediction lines.
+        theirs: Lines of another run on the same examples, in any order.
+        names: What to call the two in an error.
+
     Raises:
-        UsageError: the two are not about the same examples: other ids, gold answers or texts.
+        UsageError: The two are not about the same examples: other ids, gold answers or texts.
     """
     if [line["id"] for line in ours] == [line["id"] for line in theirs]:
         ordered = list(theirs)
@@ -273,16 +279,16 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
             )
         ordered = [by_id[line["id"]] for line in ours]
     for field in ("gold", *TEXTS):
-        differing_ids = [
-            a["id"]
-            for a, b in zip(ours, ordered, strict=True)
-            if field in a and field in b and _comparable(a, field) != _comparable(b, field)
-        ]
-        if differing_ids:
+        unequal_ids = []
+        for our_line, their_line in zip(ours, ordered, strict=True):
+            has_field = field in our_line and field in their_line
+            if has_field and _comparable(our_line, field) != _comparable(their_line, field):
+                unequal_ids.append(our_line["id"])
+        if unequal_ids:
             raise _different(
                 names,
-                f"{len(differing_ids)} of {len(ours)} examples differ in '{field}', "
-                f"id {differing_ids[0]!r} first",
+                f"{len(unequal_ids)} of {len(ours)} examples differ in '{field}', id "
+                f"{unequal_ids[0]!r} first",
             )
     return ordered
 
@@ -310,6 +316,7 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _different(names: tuple[str, str], how: str) -> UsageError:
+    """Returns the refusal of two runs that were scored on different data."""
     return UsageError(
         f"{names[0]} and {names[1]} were scored on different data: {how}",
         remedy="Score both on the same split of the same data "

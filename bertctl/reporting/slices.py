@@ -42,19 +42,21 @@ def slice_contributions(
         answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines
     ]
     if not by_label and not any(column in line for line in lines):
-        known = [LABEL if has_labels else "gold"]
-        known += [
+        columns = [LABEL if has_labels else "gold"]
+        columns += [
             key
             for key in lines[0]
             if key not in ("id", "probabilities", "prediction", "gold", "positive")
         ]
         raise UsageError(
             f"the predictions have no column '{column}'",
-            remedy=f"Columns: {', '.join(known)}. Others are copied into prediction files when "
+            remedy=f"Columns: {', '.join(columns)}. Others are copied into prediction files when "
             f"the run is made with `evaluation.slice_columns='[{column}]'`.",
         )
-    chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
-    if not chosen:
+    slice_lines = [
+        line for line, line_values in zip(lines, values, strict=True) if value in line_values
+    ]
+    if not slice_lines:
         if by_label:
             message = f"no example has the gold label '{value}'"
         else:
@@ -62,13 +64,15 @@ def slice_contributions(
         occurring = sorted(set(chain.from_iterable(values)), key=natural_order)
         raise UsageError(message, remedy=f"Values: {listing(occurring)}.")
     if by_label:
-        of_label = answers.of_label(lines, name, value)
+        label_contributions = answers.of_label(lines, name, value)
     else:
-        of_label = None
-    return of_label or answers.contributions(chosen, name)
+        label_contributions = None
+    # A metric that is not defined for one label is computed on the label's own examples.
+    return label_contributions or answers.contributions(slice_lines, name)
 
 
 def _text(value: Any) -> str:
+    """Returns a value of a column as it is typed: True -> true."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)

@@ -34,9 +34,9 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
     row = builtin_datasets().get(dataset or "")
     source = ""
     rows: list[list[str | Cell]] = []
-    for split, by_name in metrics.metrics.items():
-        for name in headline(by_name, primary.name):
-            metric = by_name[name]
+    for split, metrics_of_split in metrics.metrics.items():
+        for name in headline(metrics_of_split, primary.name):
+            metric = metrics_of_split[name]
             baseline = baseline_of(metrics, split, name)
             if row:
                 published = row.published_for(split, name)
@@ -49,13 +49,13 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
                 figure(metric.value),
                 interval(metric.low, metric.high),
             )
-            stands_on = (f"{metric.n:,}", clusters_text(metric.clusters))
+            counts = (f"{metric.n:,}", clusters_text(metric.clusters))
             if published:
-                known = f"{figure(published.value)} ({published.split})"
+                published_score = f"{figure(published.value)} ({published.split})"
             else:
-                known = ""
-            strong = [Cell(text, strong=name == primary.name) for text in score_texts]
-            rows.append([split, *strong, *stands_on, figure(baseline), known])
+                published_score = ""
+            score_cells = [Cell(text, strong=name == primary.name) for text in score_texts]
+            rows.append([split, *score_cells, *counts, figure(baseline), published_score])
     sentences = [*selection_sentences(metrics), *decision_sentences(metrics)]
     caption = " ".join([*([f"Published: {source}."] if source else []), *sentences])
     return TableBlock(columns, rows, caption)
@@ -111,8 +111,7 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
         return f"the whole run fits into {fit['limit']}"
     return (
         f"about {fit['steps']:,} of {whole_steps:,} steps fit into {fit['limit']} "
-        f"({fit['epochs']:g} of "
-        f"{count(whole_epochs, 'epoch')})"
+        f"({fit['epochs']:g} of {count(whole_epochs, 'epoch')})"
     )
 
 

@@ -11,6 +11,8 @@ from bertctl.tasks.classification.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
 
 _SAME = 1e-12
+"""Difference of two numbers that is rounding."""
+
 _DIGITS = 4
 _MOST = 10_000_000
 """Examples beyond which nobody collects them."""
@@ -35,21 +37,19 @@ def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int
         is_good = value < bound
     if not is_good or gap <= _SAME:
         return None
-    if (
-        limit.kind not in ("max-drop", "beats")
-        and _is_fraction(limit.metric)
-        and 0 < end < 1
-        and 0 < bound < 1
-    ):
+    is_share = limit.kind not in ("max-drop", "beats") and _is_fraction(limit.metric)
+    if is_share and 0 < end < 1 and 0 < bound < 1:
         # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2.
         ratio = (bound * (1 - bound) / gap**2) / (end * (1 - end) / (value - end) ** 2)
     else:
+        # The width of other intervals falls with the square root of the number of examples.
         ratio = ((value - end) / gap) ** 2
     needed = math.ceil(n * ratio)
     return needed if needed <= _MOST else None
 
 
 def _is_fraction(metric: str) -> bool:
+    """Returns whether a metric lies between 0 and 1."""
     known = find_metric(metric)
     return metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
 
@@ -93,18 +93,24 @@ def ways_out(
         metric.n,
     )
     if needed is not None:
-        on_examples = (
+        about_examples = (
             f"About {needed:,} examples would be enough to pass if the value stays at "
             f"{value:.4f} (you have {metric.n:,})."
         )
     elif (value > bound) == (end < value):
-        on_examples = "More examples would hardly help: the value is at the limit."
+        about_examples = "More examples would hardly help: the value is at the limit."
     else:
-        on_examples = "More examples like these would fail it: the value itself misses the limit."
+        about_examples = (
+            "More examples like these would fail it: the value itself misses the limit."
+        )
     policies = (
         "`policy=point` decides by the value alone, `policy=lenient` passes inconclusive checks "
         "with a warning."
     )
     if limit.kind == "beats":
-        return on_examples, policies
-    return on_examples, f"These examples are enough for {limit_that_passes(limit, end)}.", policies
+        return about_examples, policies
+    return (
+        about_examples,
+        f"These examples are enough for {limit_that_passes(limit, end)}.",
+        policies,
+    )

@@ -89,36 +89,39 @@ def check_environment() -> None:
 
 
 def lone_process_warning() -> str:
-    """Returns what to say where a meeting place is named for a process alone.
+    """Returns a warning if MASTER_ADDR is set and nothing says that this process has others.
 
-    This process is not told that it has others. Else it returns "".
+    Without a reason to warn it is empty.
     """
     if not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
         return ""
     if "ACCELERATE_USE_CPU" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ:
         return (
             "`accelerate launch` starts one process on CPUs, however many are asked for: bertctl's "
-            "`num_processes=N` "
-            "or `accelerate_config=FILE` starts all of them"
+            "`num_processes=N` or `accelerate_config=FILE` starts all of them"
         )
     return (
         "MASTER_ADDR is set and RANK is not, so this process works alone. One of several needs "
-        "RANK and WORLD_SIZE, "
-        "too; torchrun, srun and bertctl's `num_processes=N` set them"
+        "RANK and WORLD_SIZE, too; torchrun, srun and bertctl's `num_processes=N` set them"
     )
 
 
 def _unsupported(source: str, feature: str) -> UsageError:
+    """Returns the refusal of a feature of accelerate that bertctl does not have."""
     return UsageError(
         f"{source} asks for {feature}, which bertctl does not do",
         remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less "
-        "memory per device, "
-        "raise training.accumulation_steps, give `training.gradient_checkpointing=True` or "
-        "lower `model.max_length=`.",
+        "memory per device, raise training.accumulation_steps, give "
+        "`training.gradient_checkpointing=True` or lower `model.max_length=`.",
     )
 
 
 def _is_on(name: str) -> bool:
+    """Returns whether an environment variable is true; it is false where it is not set.
+
+    Raises:
+        UsageError: Its value is neither true nor false.
+    """
     value = os.environ.get(name, "no")
     if value.lower() not in (*_TRUE, *_FALSE):
         message = f"{name}={value!r} in the environment: true or false fits"

@@ -68,10 +68,13 @@ def training_plan(
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
     if group_by_length:
+        # Batches of similar lengths, from a part of the examples that is drawn at random.
         pools = _cut(order, batch_size * POOL_BATCHES)
         # A stable sort keeps the random order among examples of one length.
         if pools:
-            order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools])
+            order = np.concatenate(
+                [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
+            )
     batches = _cut(order, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -101,35 +104,33 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
 
 
 def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:
-    """Returns batches for a forward pass, longest first.
+    """Returns batches for a forward pass, longest first, of about `budget` tokens each.
 
-    Each has about `budget` tokens with its padding.
-
-    A batch ends early where the next example is shorter, once it is a quarter full: without padding
-    there is no mask to apply.
+    Padding counts. A batch ends early where the next example is shorter, once it is a quarter full:
+    without padding there is no mask to apply.
 
     Args:
         lengths: (N,) tokens of each example.
-        budget: tokens; an example that is longer is a batch of its own.
-        one_length: leave no padding in any batch.
+        budget: Tokens; an example that is longer is a batch of its own.
+        one_length: Leave no padding in any batch.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order].tolist()
     batches: Plan = []
-    start = 0
+    batch_start = 0
     for i, length in enumerate(sorted_lengths):
-        widest = sorted_lengths[start]
-        count = i - start
-        if not count:
+        n_in_batch = i - batch_start
+        if not n_in_batch:
             continue
-        is_full = widest * (count + 1) > budget
-        is_quarter_full = 4 * widest * count >= budget
+        widest = sorted_lengths[batch_start]
+        is_full = widest * (n_in_batch + 1) > budget
         is_shorter = length < sorted_lengths[i - 1]
-        if is_full or (is_shorter and (one_length or is_quarter_full)):
-            batches.append(order[start:i])
-            start = i
+        may_end_early = one_length or 4 * widest * n_in_batch >= budget
+        if is_full or (is_shorter and may_end_early):
+            batches.append(order[batch_start:i])
+            batch_start = i
     if len(order):
-        batches.append(order[start:])
+        batches.append(order[batch_start:])
     return batches
 
 
@@ -141,19 +142,18 @@ def padding_share(lengths: Ints, plan: Plan) -> float:
 
 
 def _cut(order: Ints, size: int) -> Plan:
+    """Returns consecutive parts of so many examples; the last one may be smaller."""
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def set_apart(plan: Plan, distinct: Ints) -> Plan:
-    """Returns the same rows in as many batches, without repeated numbers.
+    """Returns the same rows in as many batches, none with a number twice if that can be.
 
-    In none of them a number stands twice, as far as that can be.
-
-    What shares a number with its batch waits for the next one that it fits; what fits none goes
-    where there is room.
+    A row that shares a number with its batch waits for the next batch that it fits. A row that fits
+    none goes where there is room.
 
     Args:
-        plan: batches, of which the first is as large as any.
+        plan: Batches, of which the first is as large as any.
         distinct: (N, K) numbers of each example, -1 for none.
     """
     remaining = np.concatenate(plan).tolist()
@@ -161,15 +161,18 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
     size = len(max(plan, key=len))
     batches = list[list[int]]()
     for _ in plan:
-        used = set[int]()
+        numbers_of_batch = set[int]()
         batch = list[int]()
         waiting = list[int]()
         for place, row in enumerate(remaining):
             if len(batch) == size:
                 waiting += remaining[place:]
                 break
-            (batch if used.isdisjoint(numbers[row]) else waiting).append(row)
-            used |= numbers[batch[-1]]
+            if numbers_of_batch.isdisjoint(numbers[row]):
+                batch.append(row)
+                numbers_of_batch |= numbers[row]
+            else:
+                waiting.append(row)
         batches.append(batch)
         remaining = waiting
     for batch in batches:
@@ -183,9 +186,9 @@ def repeated(plan: Plan, distinct: Ints) -> int:
     n_repeated = 0
     for batch in plan:
         rows = np.sort(distinct[batch], axis=1)
-        rows[:, 1:][
-            rows[:, 1:] == rows[:, :-1]
-        ] = -1  # what an example has twice it shares with no other
+        # A number that an example has twice is not shared with another example by that.
+        is_repeat = rows[:, 1:] == rows[:, :-1]
+        rows[:, 1:][is_repeat] = -1
         numbers, counts = np.unique(rows, return_counts=True)
         n_repeated += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
     return n_repeated

@@ -123,6 +123,7 @@ def workers_here() -> int:
 
 
 def _has_met_others() -> bool:
+    """Returns whether this process is one of several that are connected."""
     import torch.distributed as dist
 
     return is_worker() and dist.is_initialized()
@@ -131,35 +132,42 @@ def _has_met_others() -> bool:
 def _choose_device(requested: str) -> tuple[str, str]:
     """Returns the device and why it was chosen, such as `("cuda", "found")`.
 
+    Args:
+        requested: `auto`, or a device.
+
     Raises:
         DeviceError: The requested device is not there.
     """
     import torch
 
-    present = {
+    is_present = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
     if requested != "auto":
-        if not present[requested]:
-            available = ", ".join(name for name, is_there in present.items() if is_there)
+        if not is_present[requested]:
+            available = ", ".join(name for name, is_available in is_present.items() if is_available)
             raise DeviceError(
                 f"the device '{requested}' was asked for and is not there (found: {available})",
-                remedy=f"Use `runtime.device=auto` or "
-                f"`runtime.device={available.split(', ')[0]}`, or run where there "
-                "is one "
+                remedy="Use `runtime.device=auto` or "
+                f"`runtime.device={available.split(', ')[0]}`, or run where there is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )
         return requested, "as set"
     for name in ("cuda", "mps"):
-        if present[name]:
+        if is_present[name]:
             return name, "found"
     return "cpu", "no CUDA or MPS device here"
 
 
 def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, str]:
     """Returns the precision and why it was chosen, such as `("bf16", "fast here")`.
+
+    Args:
+        requested: `auto`, `fp32`, `bf16` or `fp16`.
+        device: That computes.
+        threads: CPU threads, on whose number the fastest precision depends.
 
     Raises:
         DeviceError: fp16 was requested on a CPU.
@@ -175,7 +183,7 @@ def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, s
 
 
 def _fastest_precision(device: str, threads: int) -> tuple[str, str]:
-    """Returns the fastest precision that training is safe in on a device, and why."""
+    """Returns the fastest precision of a device that trains well in it, and why."""
     import torch
 
     if device == "cuda":

@@ -68,10 +68,7 @@ class Workers:
         return self.rank % self.count == 0 and not self.is_apart
 
     def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
-        """Returns the rows, some at a time, that the work is about.
-
-        All who share it have the same.
-        """
+        """Yields the rows of a job, some at a time; refuses processes that have other rows."""
         for rows in parts:
             self.agree(rows.ids, rows.columns)
             yield rows
@@ -104,7 +101,7 @@ class Workers:
             bytearray(hashlib.sha256(json.dumps(facts, default=str).encode()).digest()),
             dtype=np.uint8,
         )
-        return sum(bool((gathered == digest).all()) for gathered in self.gather(digest))
+        return sum(bool((other_digest == digest).all()) for other_digest in self.gather(digest))
 
     def wait(self) -> None:
         """Waits until all processes have called it."""
@@ -145,9 +142,9 @@ class Workers:
         import torch
         import torch.distributed as dist
 
-        mine = torch.from_numpy(np.ascontiguousarray(values))
-        gathered = [torch.empty_like(mine) for _ in range(self.count)]
-        dist.all_gather(gathered, mine, group=self.group)
+        own_values = torch.from_numpy(np.ascontiguousarray(values))
+        gathered = [torch.empty_like(own_values) for _ in range(self.count)]
+        dist.all_gather(gathered, own_values, group=self.group)
         return [tensor.numpy() for tensor in gathered]
 
 
@@ -319,9 +316,9 @@ def another_ended() -> DeviceError:
 
 
 def was_left() -> bool:
-    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died.
+    """Returns whether a SIGTERM to this worker came from torchrun, after another worker has died.
 
-    Its launcher had none.
+    If it was a person's, the launcher got it and noted that.
     """
     return _CODES in os.environ and not (Path(os.environ[_CODES]) / "asked").exists()
 
@@ -394,29 +391,17 @@ def launch(
     on_cpu = "--device=cpu" in arguments or ("--device", "cpu") in itertools.pairwise(arguments)
     starter = _launcher(count, config, listener, on_cpu=on_cpu)
     passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
-    if (
-        config is None
-        and "--threads" not in passed
-        and not any(word.startswith("--threads=") for word in passed)
-    ):
+    has_threads = any(word.partition("=")[0] == "--threads" for word in passed)
+    # With a configuration of accelerate, the processes may be others than `count`.
+    if config is None and not has_threads:
         passed += ["--threads", str(max(1, available_cores() // count))]
     with tempfile.TemporaryDirectory() as folder:
         codes = Path(folder) / "codes"
         codes.mkdir()
         if stdin:
-            # gzip's first bytes: `open_bytes` unpacks such a stdin too.
-            packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"
-            spooled = Path(folder) / ("stdin.txt.gz" if packed else "stdin.txt")
-            with spooled.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
-            at = next(
-                i
-                for i, word in enumerate(passed)
-                if word == "-" and passed[i - 1] not in ("-o", "--output")
-            )
-            passed[at] = str(spooled)
+            passed = _with_spooled_stdin(passed, Path(folder))
         environment = {
-            # each process would warn of an exchange that finds nothing unused
+            # Each process would warn of an exchange that finds nothing unused.
             "TORCH_CPP_LOG_LEVEL": "ERROR",
             **os.environ,
             _CODES: str(codes),
@@ -427,7 +412,7 @@ def launch(
             [*starter, "-m", "bertctl", *passed],
             env=environment,
             stderr=subprocess.PIPE,
-            # a terminal's Ctrl-C reaches this process only, which passes it on once
+            # A terminal's Ctrl-C reaches this process only, which passes it on once.
             start_new_session=True,
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
@@ -435,6 +420,7 @@ def launch(
         request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
+            """Sends the first signal to the workers, and kills them at the second one."""
             is_second = request.hear(number)
             if stop_signals and not is_second:
                 return
@@ -457,6 +443,27 @@ def launch(
             raise_for(stop_signals[0])
         message = "the processes ended without a message (killed, or out of memory)"
         raise DeviceError(message, remedy="Look at the machine's log.")
+
+
+def _with_spooled_stdin(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Copies stdin into a file of a folder, and returns the arguments with it in place of `-`.
+
+    Each process has to read the input, and a stream can be read only once.
+    """
+    # gzip's first bytes: `open_bytes` unpacks such a stdin too.
+    is_packed = cast(io.BufferedReader, sys.stdin.buffer).peek(2)[:2] == b"\x1f\x8b"
+    spooled = folder / ("stdin.txt.gz" if is_packed else "stdin.txt")
+    with spooled.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+
+    replaced = list(arguments)
+    position = next(
+        i
+        for i, word in enumerate(replaced)
+        if word == "-" and replaced[i - 1] not in ("-o", "--output")
+    )
+    replaced[position] = str(spooled)
+    return replaced
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
@@ -499,13 +506,13 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
     if count > cores:
         listener.warn(
             f"{count} processes on {number_of(cores, 'core')} wait for each other and take more "
-            "memory: "
-            f"`num_processes={cores}` is faster"
+            f"memory: `num_processes={cores}` is faster"
         )
     return [sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc_per_node={count}"]
 
 
 def _gpu_count() -> int:
+    """Returns how many GPUs torch can use."""
     import torch
 
     if torch.cuda.is_available():
@@ -533,17 +540,18 @@ def _pass_on(lines: Iterable[bytes], stop_signals: Sequence[int]) -> None:
 
     The launcher's traceback at the end is left out, too.
     """
-    spoken = mute = False
+    launcher_marks = (b"torch/distributed/", b"torch.distributed.elastic", b"accelerate/commands/")
+    launcher_has_spoken = False
+    is_traceback = False
     for line in lines:
-        if (
-            b"torch/distributed/" in line
-            or b"torch.distributed.elastic" in line
-            or b"accelerate/commands/" in line
-        ):
-            spoken = True
+        if any(mark in line for mark in launcher_marks):
+            launcher_has_spoken = True
             continue
-        mute = mute or (bool(spoken or stop_signals) and line.startswith(b"Traceback"))
-        if not mute:
+        # A traceback after the launcher's own lines, or after a signal, is the launcher's.
+        is_ending = launcher_has_spoken or bool(stop_signals)
+        if is_ending and line.startswith(b"Traceback"):
+            is_traceback = True
+        if not is_traceback:
             sys.stderr.write(line.decode("utf-8", "replace"))
             sys.stderr.flush()
 

@@ -106,6 +106,7 @@ def devices() -> list[dict[str, Any]]:
 def _device(
     kind: str, name: str, *, bf16: bool, memory: int | None = None, free: int | None = None
 ) -> dict[str, Any]:
+    """Returns a device as `devices` lists it."""
     return {"kind": kind, "name": name, "memory": memory, "free": free, "bf16": bf16}
 
 

@@ -32,23 +32,22 @@ def measured_once(
     *,
     library: str = "torch",
 ) -> Speeds:
-    """Returns numbers of this machine with so many threads; measures them if need be.
+    """Returns numbers that are measured once on this machine, for this version of a library.
 
-    They belong to this version of a library.
-
-    The first of several processes that measure at once is right: all read what it has written.
+    If several processes measure at once, all use what the first one has written.
 
     Args:
-        kind: what is measured, a folder's name.
-        names: of the speeds.
-        about: what they depend on besides.
-        threads: that compute.
-        measure: returns the speeds.
+        kind: What is measured, a folder's name.
+        names: Of the speeds.
+        about: What they depend on besides.
+        threads: That compute.
+        measure: Returns the speeds.
         library: The package that computes.
     """
     instruction_sets = [
         os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
     ]
+    # The file's name changes with all that the numbers depend on.
     machine = [
         cpu_name(),
         *sorted(cpu_words() & CPU_FEATURES),
@@ -82,21 +81,19 @@ def _read(path: Path, names: Sequence[str]) -> Speeds | None:
 
 
 def _kept(measured: Speeds, path: Path) -> Speeds:
-    """Writes what was measured, if no other process has.
+    """Writes what was measured, unless another process has, and returns what the file says then.
 
-    It returns what the file says then, or what was measured.
-
-    A file that can't be read is replaced.
+    A file that can't be read is replaced. If nothing can be written, what was measured is returned.
     """
-    mine = path.with_name(f"{path.stem}-{os.getpid()}.json")
+    own_file = path.with_name(f"{path.stem}-{os.getpid()}.json")
     # If the cache can't be written, each process measures.
     with contextlib.suppress(BertctlError, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(mine, dict(measured))
+        write_json(own_file, dict(measured))
         try:
-            os.link(mine, path)
+            os.link(own_file, path)  # unlike a rename, it fails if the file is there
         except OSError:  # it is there, or the disk has no links
             if _read(path, [*measured]) is None:
-                mine.replace(path)
-        mine.unlink(missing_ok=True)
+                own_file.replace(path)
+        own_file.unlink(missing_ok=True)
     return _read(path, [*measured]) or measured

@@ -13,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from bertctl.runtime.measured import Speeds, measured_once
 from bertctl.runtime.threads import threads_set
 
+# Shapes of MiniLM's feed-forward layer, for a batch of 1,024 tokens.
 _TOKENS = 1024
 _HIDDEN = 384
 _WIDER = 1536
 _ROUNDS = 8
+"""Times that each product is computed; the fastest one counts."""
 
 
 def measured_products(threads: int) -> Speeds:
@@ -51,23 +53,29 @@ def _measure(threads: int) -> Speeds:
 def _multiply(threads: int, before: int) -> Speeds:
     """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient.
 
-    The precisions take turns.
+    The precisions take turns, so that a slow moment of the machine hits both.
+
+    Args:
+        threads: That multiply.
+        before: Threads that torch has afterwards.
     """
     import torch
 
     with threads_set(threads, afterwards=before), torch.no_grad():
-        sides = {}
+        operands = {}
         for dtype in (torch.float32, torch.bfloat16):
             shapes = (_TOKENS, _HIDDEN), (_WIDER, _HIDDEN), (_TOKENS, _WIDER)
-            sides[dtype] = [torch.full(shape, 0.5, dtype=dtype) for shape in shapes]
-        seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in sides}
+            operands[dtype] = [torch.full(shape, 0.5, dtype=dtype) for shape in shapes]
+        seconds: dict[torch.dtype, list[float]] = {dtype: [] for dtype in operands}
         for _ in range(_ROUNDS):
-            for dtype, (x, weight, gradient) in sides.items():
+            for dtype, (x, weight, gradient) in operands.items():
                 started = time.perf_counter()
                 torch.nn.functional.linear(x, weight)
                 gradient.T @ x
                 seconds[dtype].append(time.perf_counter() - started)
+    # Two products, each with 2 operations (a product and a sum) per element of the three sizes.
     fp32, bf16 = (
-        4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9 for of_rounds in seconds.values()
+        4 * _TOKENS * _HIDDEN * _WIDER / min(round_seconds) / 1e9
+        for round_seconds in seconds.values()
     )
     return {"fp32": fp32, "bf16": bf16}

@@ -10,7 +10,7 @@ from bertctl.session import carried
 
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
-_MOST = 4  # threads that do not wait for each other's Python
+_MOST = 4  # threads; more would wait for each other's Python
 
 
 def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
@@ -31,6 +31,7 @@ def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
     import torch
 
     def alone(item: _In) -> _Out:
+        """Returns the result of one item, computed without gradients."""
         with torch.inference_mode():  # which each thread has to say
             return work(item)
 

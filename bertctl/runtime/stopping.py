@@ -57,12 +57,10 @@ class StopRequest:
         self._heard_at = 0.0
 
     def hear(self, number: int) -> bool:
-        """Returns whether this is the second request, which ends at once.
+        """Returns whether this signal is a second request, which ends the process at once.
 
-        It is not an echo of the first one.
-
-        A second Ctrl-C is a person's, and never an echo. SIGTERM and SIGHUP are, within a few
-        seconds.
+        The first signal is none, and neither is its echo: SIGTERM or SIGHUP within a few seconds. A
+        second Ctrl-C is a person's, and never an echo.
         """
         if not self.number:
             self.number = number
@@ -92,6 +90,7 @@ class _CommandStop:
 
 
 def _command() -> _CommandStop:
+    """Returns the state of the command that this session runs."""
     return current().part(_CommandStop)
 
 
@@ -204,17 +203,18 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
         self._handler = handler
 
     def __enter__(self) -> None:
+        """Sets the handler, and remembers those that were set before."""
         self._before = {number: signal.getsignal(number) for number in STOPS}
         try:
-            for number, before in self._before.items():
-                if before != signal.SIG_IGN:
+            for number, previous_handler in self._before.items():
+                if previous_handler != signal.SIG_IGN:
                     signal.signal(number, self._handler)
         except ValueError:  # another thread than the main one: no signal comes to it
             self._before = {}
 
     def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        for number, previous_handler in self._before.items():
+            signal.signal(number, previous_handler)
 
 
 def _used_up(number: int, frame: "FrameType | None") -> None:
@@ -244,11 +244,16 @@ def _speaks() -> bool:
 
 
 def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
-    """Handles a signal: raises in working code, ends the process otherwise or at a second one."""
+    """Handles a signal: ends the process at once, or raises so that work is saved.
+
+    Args:
+        number: The signal.
+        frame: Where the main thread was, as Python calls a handler with it.
+    """
     command = _command()
     is_first = not command.request.number
     is_second = command.request.hear(number)
-    if not is_first and not is_second:
+    if not is_first and not is_second:  # an echo
         return
     if command.phase != "working" or is_second:
         end_now(number)
