@@ -42,7 +42,10 @@ class _Tally:
 
 
 def check_answers(subject: Subject) -> Iterator[Finding]:
-    """Yields everything about questions and answers."""
+    """Yields answers that are not at their offsets, cut off, or long.
+
+    It also yields questions without an answer that only one split has.
+    """
     shares: dict[str, float] = {}
     for split, rows in subject.splits.items():
         if not rows.has("label"):

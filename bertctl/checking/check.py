@@ -88,11 +88,11 @@ def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
 
 
 def run_checks(subject: Subject, *, listener: Listener = SILENT) -> list[Finding]:
-    """Returns what the families for the rows' task find, in the order of the table.
+    """Returns what the families of checks for the task find, in the order of the table.
 
     Args:
-        subject: the rows.
-        listener: told of progress.
+        subject: The rows.
+        listener: Receives progress.
     """
     findings: list[Finding] = []
     chosen = _families(subject)
@@ -179,7 +179,10 @@ def _refusal_of_hold_out(subject: Subject, train: Rows) -> Iterator[Finding]:
 
 
 def _summary(subject: Subject, split: str) -> dict[str, Any]:
-    """Returns a split in numbers: its labels or tags are counted, where they can be."""
+    """Returns where a split is from, its number of rows, and how often each label or tag occurs.
+
+    Scores and spans are not counted.
+    """
     rows = subject.splits[split]
     counts: Counter[str] = Counter()
     sets = subject.label_sets[split]

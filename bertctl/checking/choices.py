@@ -22,7 +22,7 @@ _GIVEN_AWAY = 0.6  # share of the rows whose right choice is the longest (or the
 
 
 def check_choices(subject: Subject) -> Iterator[Finding]:
-    """Yields everything about choices."""
+    """Yields choices that are blank or alike, and what gives the right one away."""
     for split, rows in subject.splits.items():
         yield from _choices(rows, split)
         if rows.has("label"):

@@ -29,7 +29,7 @@ _SORTED_ROWS = 50
 
 
 def check_labels(subject: Subject) -> Iterator[Finding]:
-    """Yields everything about labels."""
+    """Yields labels that are missing, unknown, misspelt, rare, on one side only, or uneven."""
     counts: dict[str, Counter[str]] = {}
     for split in subject.splits:
         sets = subject.label_sets[split]
@@ -45,6 +45,7 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
     else:
         joined = []
     yield from joined
+    # Labels that are several in one are no labels yet: their frequencies say nothing.
     if "train" in counts and not joined:
         yield from _number_of_labels(subject, counts["train"])
         yield from _rare(subject, counts["train"])

@@ -284,7 +284,10 @@ def _numbered(left: Ints, right: Ints, n_texts: int) -> Ints:
 
 
 def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
-    """Returns the pairs that look alike by their whole signatures."""
+    """Returns the pairs whose signatures have enough equal numbers to be near duplicates.
+
+    The share of equal numbers estimates the Jaccard similarity.
+    """
     earlier, later = np.divmod(pairs, signatures.n_texts)
     equal = np.zeros(len(pairs), dtype=np.uint8)
     for number in range(_SLOTS):
@@ -323,7 +326,13 @@ def _compared(
 
 
 def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
-    """Yields pairs, about so many letters at a time."""
+    """Yields pairs in parts, each of about so many letters.
+
+    Args:
+        pairs: (P,) as earlier x N + later.
+        n_letters: (N,) lengths of the texts.
+        most_letters: Letters of a part.
+    """
     earlier, later = np.divmod(pairs, len(n_letters))
     ends = np.cumsum(n_letters[earlier] + n_letters[later])
     n_all = int(ends[-1]) if len(ends) else 0

@@ -44,7 +44,10 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
 
 
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
-    """Reads each split by itself: those that nobody asked for may be missing."""
+    """Reads each split of a data set in the catalog by itself.
+
+    A split that nobody asked for may be missing, and the test split is not downloaded for this.
+    """
     row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
     requested = {
         "train",
@@ -166,6 +169,7 @@ class _WarningRecorder(Listener):
         self._warnings.append(text)
 
     def findings(self, split: str) -> Iterator[Finding]:
+        """Yields a finding for each warning."""
         for text in self._warnings:
             yield _RULES.finding("reader-warning", split, (1, 1), message=text)
 

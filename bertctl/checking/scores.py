@@ -19,7 +19,7 @@ _FAR_OUT = 10.0  # times the middle half's width beyond it
 
 
 def check_scores(subject: Subject) -> Iterator[Finding]:
-    """Yields everything about scores."""
+    """Yields scores that are no numbers, all alike, far out, or out of the range of train."""
     ranges: dict[str, tuple[float, float]] = {}
     for split, rows in subject.splits.items():
         if not rows.has("label"):

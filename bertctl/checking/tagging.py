@@ -51,7 +51,7 @@ class TaggedEntity(NamedTuple):
 
 
 def check_tagging(subject: Subject) -> Iterator[Finding]:
-    """Yields everything about tagged words."""
+    """Yields the faults of words, their offsets, their tags and their entities."""
     types: dict[str, Counter[str]] = {}
     for split, rows in subject.splits.items():
         if not rows.has("words"):  # texts with spans of which no words could be made

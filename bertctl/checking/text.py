@@ -87,7 +87,7 @@ PATTERNS = (
 
 
 def check_text(subject: Subject) -> Iterator[Finding]:
-    """Yields each kind of fault, by split."""
+    """Yields wrong decoding, invisible characters, markup, escapes and quotes left in texts."""
     for split, rows in subject.splits.items():
         columns = subject.texts[split]
         matches = _pattern_matches(columns.values())

@@ -133,9 +133,10 @@ def _token_counts(
 def _sides(
     rows: Rows, texts: dict[str, Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Returns the texts before and after [SEP].
+    """Returns the first and the second text of each row as the model reads them.
 
-    Of several choices only the longest counts.
+    There may be no second one. A question or a text is first, a context or a choice second. Of
+    several choices only the longest is looked at: it is the one that is cut.
     """
     if "choices" in texts:
         longest = [

@@ -56,7 +56,7 @@ class Need:
     error: BertctlError | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it for the answer."""
+        """Returns the need as an entry of the answer."""
         return {
             "what": self.what,
             "state": self.state,
@@ -96,16 +96,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     packages = machine.packages()
     unfit = [package for package in packages if not package["fits"]]
     if unfit:
-        problems.append(
-            UnavailableError(
-                "; ".join(
-                    f"{p['name']} {p['version'] or 'is not installed'}, {p['wanted']} is wanted"
-                    for p in unfit
-                ),
-                remedy="Install them: pip install "
-                + " ".join(f"'{p['name']}{p['wanted']}'" for p in unfit),
-            )
-        )
+        problems.append(_unfit_packages(unfit))
     devices: list[dict[str, Any]] = []
     compute = ""
     try:
@@ -150,6 +141,19 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "needs": [need.as_json() for need in needs],
     }
     return Diagnosis(document, problems, _warnings(processor, hub_error))
+
+
+def _unfit_packages(unfit: list[dict[str, Any]]) -> UnavailableError:
+    """Returns the error about packages that are missing or have versions that don't fit."""
+    faults = [
+        f"{package['name']} {package['version'] or 'is not installed'}, "
+        f"{package['wanted']} is wanted"
+        for package in unfit
+    ]
+    requirements = [f"'{package['name']}{package['wanted']}'" for package in unfit]
+    return UnavailableError(
+        "; ".join(faults), remedy=f"Install them: pip install {' '.join(requirements)}"
+    )
 
 
 def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -289,7 +293,10 @@ def _copies(recipe: Recipe) -> int:
 
 
 def _need(subject: str, find: Callable[[], object]) -> Need:
-    """Returns what `find` answers; where it needs the hub, whether the hub has it."""
+    """Returns a need as `here`, with what `find` returns, if it is on this disk.
+
+    Else it is on the hub, or it is refused.
+    """
     try:
         with hub.cache_only():
             return Need(subject, "here", str(find()))

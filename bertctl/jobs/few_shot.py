@@ -89,7 +89,7 @@ def prepare(
     rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
     listener: Listener = SILENT,
 ) -> FewShotJob:
-    """Reads and checks everything a run needs.
+    """Reads and checks everything a run needs, and draws the training rows of each draw.
 
     Args:
         recipe: What to run.
@@ -97,8 +97,8 @@ def prepare(
         listener: Receives progress messages.
 
     Raises:
-        UsageError: a task without one label for each single text, or several processes.
-        BertctlError: any refusal of data, labels, model or device.
+        UsageError: A task without one label for each single text, or several processes.
+        BertctlError: Any refusal of data, labels, model or device.
     """
     if is_worker():
         raise UsageError(
@@ -408,13 +408,13 @@ def judged(
 ) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`.
 
-    It is both scores of each draw, and whether the training pays.
+    It is both scores of each draw, their means, and whether the training pays.
 
     Args:
-        job: the run.
-        trained: the primary metric of each draw.
-        frozen: the same without training.
-        gap: their difference over the examples where there is one draw; None where it is over the
+        job: The run.
+        trained: The primary metric of each draw.
+        frozen: The same without training.
+        gap: Their difference over the examples where there is one draw; None where it is over the
             draws.
     """
     scores = {"few_shot": np.array(trained), "frozen": np.array(frozen)}

@@ -44,18 +44,21 @@ class RecipeKind:
 
 
 def _load_pretraining() -> Preparation:
+    """Returns the preparation of pretraining."""
     from bertctl.training.pretrain import prepare
 
     return prepare
 
 
 def _load_few_shot() -> Preparation:
+    """Returns the preparation of few-shot training."""
     from bertctl.jobs.few_shot import prepare
 
     return prepare
 
 
 def _load_fine_tuning() -> Preparation:
+    """Returns the preparation of fine-tuning."""
     from bertctl.training.job import prepare
 
     return prepare

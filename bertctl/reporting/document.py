@@ -91,6 +91,7 @@ class TableBlock:
     brief: int | None = None
 
     def __post_init__(self) -> None:
+        """Leaves out the columns in which no row has anything."""
         # `object.__setattr__` is how a frozen dataclass sets a field of its own.
         filled_columns = filled(len(self.columns), self.rows)
         object.__setattr__(self, "columns", [self.columns[i] for i in filled_columns])

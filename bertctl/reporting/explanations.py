@@ -237,9 +237,7 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
 
 
 def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
-    """Returns a sentence for each method that is in doubt.
-
-    Its top words matter no more than words in a random order.
+    """Returns a sentence for each method whose top words matter no more than random words.
 
     Args:
         summary: Figures of all explanations.

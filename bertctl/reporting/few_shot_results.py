@@ -34,7 +34,7 @@ def few_shot_table(few_shot: FewShotEntry, primary: PrimaryMetric) -> TableBlock
 
 
 def few_shot_section(few_shot: FewShotEntry, primary: PrimaryMetric) -> Section:
-    """Returns the same for a page, with the verdict."""
+    """Returns the table of draws as a section of a page, with the verdict."""
     return Section(
         "few-shot",
         "Few-shot training",
@@ -43,5 +43,6 @@ def few_shot_section(few_shot: FewShotEntry, primary: PrimaryMetric) -> Section:
 
 
 def _figures(scores: FewShotScores | FewShotDraw) -> list[str]:
+    """Returns both scores of a draw and their difference, as cells of a row."""
     difference = scores.few_shot - scores.frozen
     return [figure(scores.few_shot), figure(scores.frozen), f"{difference:+.4f}"]

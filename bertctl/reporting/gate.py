@@ -205,9 +205,9 @@ class GateResult:
         return checks
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
-        """Returns what a metrics report holds.
+        """Returns the numbers of a metrics report: name, labels and value of each.
 
-        It has every metric of the split, its interval, and the numbers of checks by verdict.
+        They are every metric of the split with the ends of its interval, and the checks by verdict.
         """
         samples: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics.metrics[self.split]:
@@ -239,7 +239,7 @@ def gate(
     policy: Policy,
     allow_constant: bool = False,
 ) -> GateResult:
-    """Judges a run.
+    """Returns the verdict on a run by each limit, and what should be known of it.
 
     Args:
         run: a run's folder, or a metrics.json.
@@ -461,9 +461,16 @@ class _Judge:
     def _above_constant(
         self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
     ) -> tuple[GateVerdict, str]:
-        """Returns verdict and sentence.
+        """Returns the verdict and its sentence, made worse if a constant answer is as good.
 
-        They are worse if the run is no better than an answer that ignores the text.
+        A constant answer is the same for every text, such as the majority label.
+
+        Args:
+            limit: What was asked.
+            metric: Of the run.
+            policy: Of the gate.
+            verdict: By the limit alone.
+            message: Its sentence.
         """
         if self.constant is not None:
             return "fail", f"{message}; but the run answers {self.constant} to everything"
@@ -592,9 +599,9 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
-        """Returns whether a run is better than a baseline.
+        """Returns whether the run is better than a baseline on the same rows.
 
-        The interval of their difference has to exclude no gain.
+        It is if the interval of their difference has only gains.
         """
         metric = self.ours.metric(self.split, limit.metric)
         if not metric.is_defined:

@@ -174,16 +174,18 @@ def decide(
     policy: Policy,
     clusters: int | None = None,
 ) -> GateVerdict:
-    """Returns one verdict.
+    """Returns the verdict on a value: whether its whole interval is on the good side of a limit.
+
+    It fails if the whole interval is on the bad side, and is inconclusive otherwise.
 
     Args:
-        value: what is judged.
-        low: lower end of its interval; None where there is none, which only `point` decides.
-        high: upper end.
-        bound: the limit.
-        at_least: whether the good side is above the limit (which belongs to it) or below.
+        value: What is judged.
+        low: Lower end of its interval; None where there is none, which only `point` decides.
+        high: Upper end.
+        bound: The limit.
+        at_least: Whether the good side is above the limit (which belongs to it) or below.
         policy: `point` goes by the value alone.
-        clusters: groups of examples behind the interval; too few of them decide nothing. None where
+        clusters: Groups of examples behind the interval; too few of them decide nothing. None where
             there are none.
     """
     sign = 1.0 if at_least else -1.0

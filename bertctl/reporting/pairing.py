@@ -167,9 +167,9 @@ def _common_answers(
 
 
 def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
-    """Returns the labels of a model where its lines name all of them.
+    """Returns the labels of a model, if its lines name all of them with their probabilities.
 
-    Else it returns those that occur, such as entities.
+    Else it returns those that occur, such as types of entities.
     """
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
@@ -181,10 +181,7 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
-    """Returns whether two runs are the same model.
-
-    Their answers and losses are equal, to the last digit.
-    """
+    """Returns whether two runs are the same model: all answers and losses are equal."""
     return all(
         "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")
         for a, b in zip(ours, theirs, strict=True)

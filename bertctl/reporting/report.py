@@ -195,7 +195,7 @@ def build_report(
 
 
 def _special_sections(run: RunContents) -> list[Section]:
-    """Returns what only a probe, few-shot training and a student have."""
+    """Returns the sections that only some runs have: probes, few-shot training, students."""
     sections = []
     if run.metrics.probe is not None:
         sections.append(_layers(run, run.metrics.probe))

@@ -118,7 +118,7 @@ def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
 
 
 def _kind(folder: RunFolder, task: str, state: str) -> str:
-    """Returns what made a run folder."""
+    """Returns what made a run folder: `probe`, `scores`, `pretraining` or `fine-tuning`."""
     if (folder.path / "probe.safetensors").exists():
         return "probe"
     if not folder.environment.exists() and state == "done":  # `evaluate RUN FILE` trains nothing

@@ -42,6 +42,10 @@ class _Absent:
         self._is_nullable = is_nullable
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Returns the check of a field that is there.
+
+        A field of `OrAbsent` is then not null, though its default in Python is None.
+        """
         if self._is_nullable:
             return handler(source)
         present = tuple(kind for kind in get_args(source) if kind is not NoneType)
@@ -50,6 +54,7 @@ class _Absent:
     def __get_pydantic_json_schema__(
         self, core_schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
+        """Returns the type's JSON Schema with the mark that the field may be left out."""
         return {**handler(core_schema), ABSENT: True}
 
 

@@ -49,7 +49,7 @@ class ProbeRow(Document):
     hold_outs: OrAbsent[HoldOuts] = None
 
     def metric(self, name: str) -> MetricEntry:
-        """Returns the primary metric of this probe.
+        """Returns the primary metric of this probe, which stands in the file under its own name.
 
         Raises:
             KeyError: The row has another one.

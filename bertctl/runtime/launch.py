@@ -467,9 +467,9 @@ def _with_spooled_stdin(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
-    """Returns the launcher: torchrun on CPUs, accelerate on GPUs.
+    """Returns the words of the launcher's command line: torchrun on CPUs, accelerate on GPUs.
 
-    accelerate starts one process on CPUs. It is also taken with a configuration.
+    accelerate starts only one process on CPUs. It is also taken with a configuration for GPUs.
     """
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     meeting = ["--standalone"]

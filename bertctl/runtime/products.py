@@ -40,9 +40,10 @@ def measured_products(threads: int) -> Speeds:
 
 @functools.cache  # where the file can't be kept, a process chooses once all the same
 def _measure(threads: int) -> Speeds:
-    """Multiplies in a thread of its own.
+    """Returns the speeds, measured in a thread of its own.
 
-    OpenMP's threads end with it, for which a forked worker would wait forever.
+    OpenMP's threads end with that thread. If they lived on, a forked process would wait for them
+    forever.
     """
     import torch
 

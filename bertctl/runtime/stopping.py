@@ -213,6 +213,7 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
             self._before = {}
 
     def __exit__(self, *_: object) -> None:
+        """Sets the handlers again that were set before."""
         for number, previous_handler in self._before.items():
             signal.signal(number, previous_handler)
 

@@ -278,7 +278,7 @@ def _pieces(run: str) -> list[str]:
 
 
 def _different_places(texts: Sequence[str]) -> Ints:
-    """Returns where each different text stands first."""
+    """Returns (U,) where each different text occurs first, in ascending order."""
     if is_packed(texts):
         first_places = first_positions(f" {text}" for text in texts)  # a blank text is one, too
         return np.flatnonzero(first_places == np.arange(len(first_places)))

@@ -48,7 +48,16 @@ def require_room(n_texts: int, size: int, *, copies: int, verb: str) -> None:
 
 
 def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) -> None:
-    """Reports how long it takes to compare each text with each, where that is long."""
+    """Reports how long it takes to compare each text with each, if that is a minute or more.
+
+    Some random vectors are compared, and the time grows with the number of pairs.
+
+    Args:
+        n_texts: How many texts there are.
+        size: Numbers of a vector.
+        measure: Similarity by which they are compared.
+        listener: Receives the message.
+    """
     n_blocks = -(-n_texts // _BLOCK)
     if n_blocks < _TIMED_ROWS // _BLOCK * 10:
         return

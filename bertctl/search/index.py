@@ -537,18 +537,18 @@ def make_index(
     listener: Listener = SILENT,
     remembered: Mapping[str, Any] | None = None,
 ) -> IndexDocument:
-    """Makes an index, adds to one, or goes on with one that is not finished.
+    """Makes an index, adds to one, or continues one that is not finished.
 
-    Whole chunks of rows outlive a kill.
+    It is saved after each chunk of rows, so that a kill loses no more than a chunk.
 
     Args:
-        folder: of the index.
-        source: what the rows are called.
-        parts: the rows, some at a time, the same ones in each attempt.
-        model: makes their vectors.
+        folder: Of the index.
+        source: What the rows are called.
+        parts: The rows, some at a time, the same ones in each attempt.
+        model: Makes their vectors.
         dtype: float32, float16 or int8.
-        before: what is gone on with.
-        listener: hears of progress, and is warned of cut texts.
+        before: The index that is added to or continued; None for a new one.
+        listener: Receives progress, and warnings of texts that are cut.
         remembered: How the rows are read, for those that are added later.
 
     Returns:
@@ -557,7 +557,7 @@ def make_index(
         as they are kept.
 
     Raises:
-        DataError: an unfinished index's rows are not the first ones of `parts`.
+        DataError: An unfinished index's rows are not the first ones of `parts`.
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
@@ -613,6 +613,7 @@ def make_index(
             "complete": complete,
         }
         sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
+        # What is known now replaces what the index said before; its other fields stay.
         values = previous | model.made | dict(remembered or {}) | state | {"sources": sources}
         if searches and searches[0].rows.shape[1] > 1:
             # A row finds itself first.

@@ -114,7 +114,7 @@ class Nearest:
             self._kth = np.maximum(self._kth, self.scores[:, -1])
 
     def _compare(self, block: Floats32) -> tuple[Floats32, Floats]:
-        """Returns (Q, B) similarities, and (Q,) more than their rounding."""
+        """Returns (Q, B) similarities in fp32, and (Q,) upper bounds of their rounding."""
         if self._measure in _DISTANCES:
             scores = similarity_matrix(self._measure, self._queries, block).astype(np.float32)
             farthest = np.abs(scores).max(axis=1, initial=0.0).astype(np.float64)
@@ -206,7 +206,7 @@ class NearestPairs:
         self.seen = 0
 
     def see(self, pairs: Pairs) -> None:
-        """Looks at some pairs, in any order."""
+        """Takes some pairs, in any order, and keeps the nearest of all so far."""
         self.seen += len(pairs[0])
         rows = np.concatenate([self._kept[0], pairs[0]])
         partners = np.concatenate([self._kept[1], pairs[1]])
@@ -222,17 +222,17 @@ class NearestPairs:
 
 
 def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Rows, Rows]:
-    """Returns the texts that are compared with each other.
+    """Returns the two sides of texts that are compared: row by row, or each with each.
 
     Args:
-        first: texts, or pairs of them.
-        second: what they are compared with; None where that is their second texts, or they are
+        first: Texts, or pairs of them.
+        second: What they are compared with; None where that is their second texts, or they are
             themselves.
         all_pairs: Whether each is compared with each, and not row by row.
 
     Raises:
-        UsageError: one text, or one column of them, and nothing to compare it with.
-        DataError: other numbers of rows, where they are compared row by row.
+        UsageError: One text, or one column of them, and nothing to compare it with.
+        DataError: Other numbers of rows, where they are compared row by row.
     """
     if second is None and len(first) == 1 and not first.has("pair"):
         raise UsageError(
@@ -258,10 +258,8 @@ def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Ro
 def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
     """Returns how (N,) cosines correlate with the scores that people gave the pairs.
 
-    It is empty if the rows have no scores.
-
-    Nor is there anything of fewer than three pairs, or of scores that are all the same. The
-    listener is warned of rows that have no score, which are left out.
+    It is empty without scores, with fewer than three pairs, and where all scores are the same. Rows
+    without a score are left out, and the listener is warned of them.
     """
     gold = np.array([as_number(label) for label in rows.columns.get("label", ())])
     is_score = np.isfinite(gold)

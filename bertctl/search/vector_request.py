@@ -58,10 +58,7 @@ class RememberedSettings:
 
     @classmethod
     def of(cls, index: Index | None) -> Self:
-        """Returns what an index remembers.
-
-        Without an index, and for one of an older version, it is nothing.
-        """
+        """Returns what an index remembers; nothing without one, or for one of an older version."""
         reading = index.document.reading if index is not None else None
         if reading is None:
             return cls({}, frozenset(), None)
