@@ -120,8 +120,7 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             )
             message = (
                 f"the right choice is the {word} one in {percent(len(given_away), n_compared)} of "
-                "the rows "
-                f"of {split}"
+                f"the rows of {split}"
             )
             yield _RULES.finding(
                 "leaky-length",

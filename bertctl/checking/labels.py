@@ -140,8 +140,7 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         counts_of = (len(absent), len(known_labels))
         message = (
             f"no training row has the label {listed(absent)}, though it is one of the "
-            f"{len(known_labels)} "
-            "that are named"
+            f"{len(known_labels)} that are named"
         )
         remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."
         yield _RULES.finding(

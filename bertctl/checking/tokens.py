@@ -40,8 +40,8 @@ too."""
 
 _OF_SIGNS = (
     "They are emoji and signs, which vocabularies of words seldom have. If they matter, write them "
-    "as words (Python "
-    "library emoji: demojize), or take a model that reads bytes (roberta-base, modernbert-base)."
+    "as words (Python library emoji: demojize), or take a model that reads bytes (roberta-base, "
+    "modernbert-base)."
 )
 
 _ENCODED_AT_ONCE = 50_000  # texts

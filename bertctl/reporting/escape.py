@@ -17,12 +17,15 @@ _BLOCK_START = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def one_line(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text on one line.
-
-    It has single blanks, invisible characters as codes, and is cut at `limit` characters.
+    """Returns a text on one line, with single blanks and with invisible characters as codes.
 
     It starts no workflow command in a log either: neither `::` at its start nor `##[` within.
+
+    Args:
+        text: Any text.
+        limit: Characters at which it is cut.
     """
+    # Only the beginning of a long text is looked at: most of it is cut anyway.
     line = harmless(" ".join(text[: 4 * limit].split())).replace("##[", "# #[")
     if line.startswith("::"):
         line = ": :" + line[2:]

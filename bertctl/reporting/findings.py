@@ -65,10 +65,8 @@ def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
 def in_repository(file: str) -> str:
     """Returns a path from the root of the checkout, as GitHub and GitLab want it.
 
-    The folder in which the job runs does not matter.
-
-    Outside of them, and for files that lie elsewhere, it is seen from the current folder where it
-    is in it.
+    Whichever folder the job runs in: `../data/a.csv` in `train/` -> `data/a.csv`. Without a
+    checkout the path is from the current folder, and a file outside of both stays as it is.
     """
     path = Path(os.path.normpath(Path.cwd() / file))
     for root in (os.environ.get("GITHUB_WORKSPACE"), os.environ.get("CI_PROJECT_DIR"), "."):

@@ -91,4 +91,5 @@ def write_code_quality(path: Path, checks: Sequence[Check], *, default_file: str
 
 
 def _label(text: str) -> str:
+    """Returns a text as the value of a label: on one line, backslashes and quotes escaped."""
     return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -44,6 +44,7 @@ def _breakable(text: str) -> Markup:
     """Returns a text whose long words may break after `_`, `-`, `/` and `.`, and nowhere else."""
 
     def broken(word: re.Match[str]) -> str:
+        """Returns a long word with marks where it may break."""
         return re.sub(r"([_/.-])(?=[^_/.-])", r"\1<wbr>", word[0])
 
     markup = str(escape(visible_text(text)))
@@ -51,9 +52,9 @@ def _breakable(text: str) -> Markup:
 
 
 def _columns(tiles: Sequence[Tile]) -> int:
-    """Returns how many tiles stand in a row.
+    """Returns how many tiles stand in a row, as evenly as possible.
 
-    No row has a single one where there are several.
+    Seven tiles stand as 4 and 3, not as 5 and 2.
     """
     rows = -(-len(tiles) // _MOST_TILES)
     return -(-len(tiles) // rows)
@@ -62,16 +63,14 @@ def _columns(tiles: Sequence[Tile]) -> int:
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
     """Yields the blocks that stand together, with the CSS class of their layout.
 
-    The class is empty for a block by itself.
-
-    A chart and the table of its numbers stand side by side where there is room, several charts in a
-    grid.
+    A chart and the table of its numbers stand side by side ("beside") where there is room, several
+    charts in a grid ("charts"). The class is empty for a block by itself.
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
-        wide = any(isinstance(chart, Chart) and chart.wide for chart in charts)
-        several = wide or len(charts) > 1 or len(charts) == len(blocks)
-        if several:
+        has_wide_chart = any(isinstance(chart, Chart) and chart.wide for chart in charts)
+        is_grid = has_wide_chart or len(charts) > 1 or len(charts) == len(blocks)
+        if is_grid:
             n_blocks = len(charts)
             layout = "charts"
         else:

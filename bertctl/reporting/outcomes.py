@@ -367,8 +367,8 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
         return None
     return (
         f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very "
-        "examples, would bring the "
-        f"ECE to {figure(after)}. `{command('evaluate RUN', calibrate=True)}` stores it in the run."
+        f"examples, would bring the ECE to {figure(after)}. "
+        f"`{command('evaluate RUN', calibrate=True)}` stores it in the run."
     )
 
 

@@ -64,7 +64,7 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) ->
 def _source(pages: Environment, name: str) -> str:
     """Returns a file of `templates/` as it is.
 
-    Braces of JavaScript are no expressions of a template.
+    JavaScript must not be rendered: its braces would be taken for expressions of a template.
     """
     if pages.loader:
         return pages.loader.get_source(pages, name)[0]

@@ -38,9 +38,9 @@ examples a limit that is the model's true F1 is passed in at most 3.5 %, and wit
 up to 10."""
 
 _LAYOUT = (
-    'A metrics.json of bertctl has {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": '
-    '0.89, "high": 0.93, '
-    '"n": 872}}}, "primary": {"split": "validation", "name": "accuracy"}}.'
+    'A metrics.json of bertctl has {"metrics": {"validation": {"accuracy": {"value": 0.91, '
+    '"low": 0.89, "high": 0.93, "n": 872}}}, '
+    '"primary": {"split": "validation", "name": "accuracy"}}.'
 )
 
 TEXTS = tuple(dict.fromkeys(chain.from_iterable(task.answer_type.texts for task in TASKS.values())))
@@ -85,10 +85,14 @@ class FinishedRun:
     def split(self, requested: str | None) -> str:
         """Returns the split to look at.
 
-        It is the one asked for, else `confirm`, else `validation`, else the one that chose.
+        It is the requested one. Without a request it is `confirm`, else `validation`, else the
+        split that chose the weights.
+
+        Args:
+            requested: A split, or None.
 
         Raises:
-            UsageError: it has not been scored.
+            UsageError: It has not been scored.
         """
         scored = list(self.metrics.metrics)
         if requested is None:
@@ -138,9 +142,10 @@ class FinishedRun:
         return {name: choice.of for name, choice in choices.items() if choice.split == split}
 
     def compared_on(self, split: str) -> int:
-        """Returns among how many a run is the best of a split.
+        """Returns among how many evaluations a run is the best of a split.
 
-        A threshold fitted there counts as `FITTED`.
+        Choices multiply: the best of 4 epochs of 3 settings is the best of 12. A threshold fitted
+        there counts as `FITTED`.
         """
         return math.prod(
             FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items()

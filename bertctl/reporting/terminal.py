@@ -9,22 +9,25 @@ from bertctl.reporting.document import TableBlock
 def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
     """Returns a table for a terminal.
 
-    The rows to look at are bold, and marked where there are no colours.
+    Rows with a strong cell are bold, and have a `*` for terminals without colours.
     """
-    made = Table(
+    terminal_table = Table(
         title=title,
         box=None,
         header_style="bold",
         pad_edge=False,
         caption=table.caption,
     )
-    made.title_justify = made.caption_justify = "left"
+    terminal_table.title_justify = "left"
+    terminal_table.caption_justify = "left"
     for column in table.columns:
-        made.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
+        terminal_table.add_column(
+            column.name, justify="right" if column.number else "left", overflow="fold"
+        )
     for cells in table.cells():
         texts = [cell.text for cell in cells]
-        strong = next((number for number, cell in enumerate(cells) if cell.strong), None)
-        if strong is not None:
-            texts[strong] += " *"
-        made.add_row(*map(Text, texts), style=None if strong is None else "bold")
-    return made
+        strong_cell = next((number for number, cell in enumerate(cells) if cell.strong), None)
+        if strong_cell is not None:
+            texts[strong_cell] += " *"
+        terminal_table.add_row(*map(Text, texts), style=None if strong_cell is None else "bold")
+    return terminal_table
