@@ -131,7 +131,7 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
     """Yields what training would refuse and no check has found.
 
-    Data without an error can then be trained on.
+    It tries what training does before it computes: so data without an error can be trained on.
     """
     train = subject.splits.get("train")
     if train is None or not train.has("label"):

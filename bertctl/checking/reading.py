@@ -31,12 +31,15 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
     """Reads all splits that exist, whole: without hold-out, sample or limit.
 
     Args:
-        recipe: its sections `data` and `evaluation` are read.
-        listener: told of what the readers guess and detect.
+        recipe: Its sections `data` and `evaluation` are read.
+        listener: Receives what the readers guess and detect.
+
+    Returns:
+        Rows by split, official label names, and findings; see `_Read`.
 
     Raises:
-        UsageError: no data, an unknown data set or split, columns that can't be guessed.
-        UnavailableError: a file that is named, or the training rows of a data set, can't be had.
+        UsageError: No data, an unknown data set or split, columns that can't be guessed.
+        UnavailableError: A file that is named, or the training rows of a data set, can't be had.
     """
     if recipe.data.name:
         return _read_dataset(recipe, listener)

@@ -364,7 +364,7 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
 
     The number of answers is below it.
     """
-    full = [bin_ for bin_ in bins if bin_.n]
+    full = [bin_ for bin_ in bins if bin_.n]  # an empty bin has no accuracy
 
     def draw(figure: "Figure") -> None:
         """Draws accuracy by confidence above, and the number of answers below."""
@@ -517,7 +517,7 @@ def places_chart(query: Mapping[str, float], neighbours: Sequence[Mapping[str, f
 
     Args:
         query: x and y.
-        neighbours: x, y and score, by which they are shaded.
+        neighbours: x and y of each, in the order of their numbers.
     """
 
     def draw(figure: "Figure") -> None:

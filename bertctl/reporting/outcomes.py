@@ -289,7 +289,9 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
 def _calibration_words(
     stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers
 ) -> str:
-    """Returns whether probabilities are honest, in sentences.
+    """Returns whether the model's probabilities are honest, too high or too low, in sentences.
+
+    Honest means: of the answers with a probability of 0.8, about 80 % are right.
 
     Args:
         stated: Probabilities, and whether what they are about is true.
@@ -375,7 +377,7 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
 def length_section(lines: Lines, answers: Answers) -> Section:
     """Returns the score by number of tokens, in bins of about equal size.
 
-    It is empty where lengths say nothing.
+    It is empty where there are too few examples, or nearly all have the same length.
     """
     tokens = np.array([int(line.get("tokens", 0)) for line in lines])
     edges = np.unique(

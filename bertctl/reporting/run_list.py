@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,10 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
     runs = [_listed(run, status, now) for run, status in with_status if status is not None]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))
-    key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
-    return sorted(
-        runs, key=lambda run: (run.recipe, run.badness) if key == "score" else getattr(run, key)
-    )
+    if order == "score":
+        return sorted(runs, key=lambda run: (run.recipe, run.badness))
+    attribute = {"age": "age_seconds", "size": "bytes"}.get(order, order)
+    return sorted(runs, key=attrgetter(attribute))
 
 
 def _by_name(path: Path) -> tuple[object, str]:

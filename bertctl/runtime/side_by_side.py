@@ -30,23 +30,23 @@ def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
     """
     import torch
 
-    def alone(item: _In) -> _Out:
+    def work_on(item: _In) -> _Out:
         """Returns the result of one item, computed without gradients."""
         with torch.inference_mode():  # which each thread has to say
             return work(item)
 
     if not 2 <= threads <= _MOST:
-        yield from map(alone, items)
+        yield from map(work_on, items)
         return
-    begun: deque[Future[_Out]] = deque()
+    running: deque[Future[_Out]] = deque()
     pool = ThreadPoolExecutor(threads)
     with threads_set(1, afterwards=threads):
         try:
             for item in items:
-                begun.append(pool.submit(carried(alone), item))
-                if len(begun) > threads:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                running.append(pool.submit(carried(work_on), item))
+                if len(running) > threads:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)

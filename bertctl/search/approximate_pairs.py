@@ -86,7 +86,11 @@ class ApproximatePairs:
         self._pair_codes = self._find()
 
     def pairs(self) -> Iterator[Pairs]:
-        """Yields the pairs, some at a time, each once."""
+        """Yields the pairs of rows that reach the threshold, some at a time, each once.
+
+        The graph has each different text once; here its pairs become pairs of all rows with these
+        texts.
+        """
         n_different = len(self._different)
         n_rows = np.diff(self._starts)  # (U,) rows of each text
         for start in range(0, len(self._pair_codes), _AT_ONCE):

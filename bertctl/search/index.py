@@ -147,6 +147,7 @@ class Index:
         stored = {name: getattr(self.document, name) for name in made} | {
             "similarity": self.similarity
         }
+        # One model may have several names, so its hash counts and its name does not.
         differ = [name for name in made if name != "model" and made[name] != stored[name]]
         if differ:
             name = differ[0]
@@ -321,7 +322,8 @@ class ApproximateIndex(Index):
             else:
                 sample = queries
                 n_skipped = 0
-            sample = as_read(sample[:: -(-len(sample) // _MEASURED_QUERIES)], self.similarity)
+            step = -(-len(sample) // _MEASURED_QUERIES)  # rounded up
+            sample = as_read(sample[::step], self.similarity)
             approximate = self._near(sample, top + n_skipped).rows[:, n_skipped:]
             exact = super().nearest(sample, top + n_skipped).rows[:, n_skipped:]
             self.measured.update(
@@ -486,15 +488,15 @@ def identified(
         return
 
     if own_ids:
-        known = own_ids
+        known_ids = own_ids
     else:
-        known = dict.fromkeys(map(str, range(n_before)))
+        known_ids = dict.fromkeys(map(str, range(n_before)))
     repeated: list[str] = []
     for rows in parts:
         for row_id in rows.ids:
-            if row_id in known:
+            if row_id in known_ids:
                 repeated.append(row_id)
-            known[row_id] = None
+            known_ids[row_id] = None
         yield rows
     if repeated:
         verb = "has" if len(repeated) == 1 else "have"

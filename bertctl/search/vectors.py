@@ -109,16 +109,16 @@ class TextVectors:
     def stream(
         self, parts: Iterable[Rows], listener: Listener = SILENT
     ) -> Iterator[tuple[Rows, Floats32]]:
-        """Yields rows with (N, D) vectors of their texts, more at a time than they come in.
+        """Yields rows with (N, D) vectors of their texts, in larger parts than they come in.
 
-        Reports how many texts were cut.
+        At the end it reports how many texts were cut.
 
         Args:
-            parts: rows, whose column `text` is read.
-            listener: hears of progress, and of texts that are too long.
+            parts: Rows, whose column `text` is read.
+            listener: Receives progress, and warnings of texts that are too long.
 
         Raises:
-            DataError: vectors that are no numbers.
+            DataError: Vectors that are no numbers.
         """
         counts = Counter[str]()
         yield from self._stream(parts, counts, listener)
