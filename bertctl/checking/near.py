@@ -247,6 +247,7 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
     """
     n = signatures.n_texts
     order, is_first = _buckets(signatures, band)
+    # `order` has bucket after bucket, so neighbours in it are in one bucket, or at a border.
     positions = np.arange(len(order))
     heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]  # the first text of each bucket
     later = positions[heads < positions]

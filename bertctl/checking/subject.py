@@ -94,15 +94,11 @@ class Subject:
         It is None where the task or the split has no labels.
         """
         separator = self.recipe.text_classification.label_separator
-        labelled = {
-            split: rows.has("label") and "labels" in self.checks
-            for split, rows in self.splits.items()
-        }
         names_of = partial(label_names, separator=separator)
         label_sets: dict[str, Any] = {}
         for split, rows in self.splits.items():
             label_sets[split] = None
-            if labelled[split]:
+            if rows.has("label") and "labels" in self.checks:
                 label_sets[split] = mapped_values(rows.columns["label"], names_of)
         return label_sets
 

@@ -294,15 +294,13 @@ def _unknown(
     unknown_words = _unknown_words(
         subject, [_whole(left, right, int(i)) for i in with_unknown[:200]]
     )
-    worst = with_unknown[
-        np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]
-    ].tolist()
-    texts = {i: _whole(left, right, i) for i in worst}
-    text_of_row = {
-        i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
-        for i, text in texts.items()
-    }
-    examples = tuple(Example(rows.where(i), text) for i, text in text_of_row.items())
+    # The rows with the most unknown tokens are shown.
+    order = np.argsort(-encoded.unknown[with_unknown], kind="stable")
+    examples = []
+    for row in with_unknown[order[:SHOWN_EXAMPLES]].tolist():
+        text = _whole(left, right, row)
+        excerpt = f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
+        examples.append(Example(rows.where(row), excerpt))
     says = f"are unknown to {subject.recipe.model.name}" + (
         f", such as {unknown_words}" if unknown_words else ""
     )
@@ -314,22 +312,28 @@ def _unknown(
         "unknown-token",
         split,
         (count, total),
-        examples,
+        tuple(examples),
         says=says,
         severity=severity,
         remedy=remedy,
     )
-    # Rows with nothing but unknown and special tokens.
-    rows_without_known = np.flatnonzero(
-        (encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)
-    ).tolist()
-    if len(rows_without_known) > WEIGHTY * len(rows):
+    yield from _nothing_known(rows, split, encoded, left)
+
+
+def _nothing_known(
+    rows: Rows, split: str, encoded: _TokenCounts, texts: Sequence[str]
+) -> Iterator[Finding]:
+    """Yields the texts that have nothing but unknown and special tokens, if they are many."""
+    n_known = encoded.full_lengths - encoded.unknown
+    has_nothing_known = (encoded.unknown > 0) & (n_known <= _ONLY_SPECIAL)
+    row_numbers = np.flatnonzero(has_nothing_known).tolist()
+    if len(row_numbers) > WEIGHTY * len(rows):
         yield from _RULES.of_rows(
             "nothing-known",
             rows,
             split,
-            rows_without_known,
-            left.__getitem__,
+            row_numbers,
+            texts.__getitem__,
         )
 
 

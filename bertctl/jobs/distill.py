@@ -47,7 +47,9 @@ def evenly_spaced(n_layers: int, n_kept: int) -> list[int]:
 
 
 def student_options(teacher: Path, *, layers: int | None, model: str | None) -> dict[str, Any]:
-    """Returns what a student's recipe says in place of its teacher's, by dotted field.
+    """Returns what a student's recipe has in place of its teacher's values, by dotted field.
+
+    For 3 of 6 layers: {"model.name": "runs/teacher/model", "model.keep_layers": [1, 3, 5], ...}.
 
     Args:
         teacher: The teacher's run folder.
@@ -204,7 +206,7 @@ def compare_students(
     }
 
     def difference(path: Path, reference: Path) -> BaselineDifference | None:
-        """Returns how much better a run is than a reference, or None if rows have no own score."""
+        """Returns a run's metric minus a reference's; None if predictions don't give the metric."""
         document = paired_comparison(
             first_run.task.answers,
             results[path].lines,

@@ -241,7 +241,11 @@ def _map_cell(share: float) -> Cell:
 
 
 def neighbours_page(answer: Mapping[str, Any]) -> str:
-    """Returns the page of an answer of `interpretability.neighbours`."""
+    """Returns the page of the words or texts that are nearest to one, as a picture and a table.
+
+    Args:
+        answer: What `interpretability.neighbours` gives.
+    """
     near_words = answer["neighbours"]
     rows = [
         {"number": i, "text": neighbour["text"], "cosine": neighbour["score"]}

@@ -40,25 +40,24 @@ class Compute:
 def choose_compute(
     settings: "RuntimeSection", *, only_fp32: str = "", reasons: Mapping[str, str] | None = None
 ) -> Compute:
-    """Resolves `auto`, and checks device and precision.
+    """Resolves `auto`, checks device and precision, and sets the number of torch's threads.
 
-    It also sets the number of CPU threads of this process.
-
-    Processes that share a job, and have met, all take the first one's precision.
+    On a GPU it also turns cuDNN's attention off until the command ends. Processes that share a job,
+    and have met, all take the first one's precision.
 
     Args:
-        settings: what was asked for.
-        only_fp32: why the model can't compute in half precision; empty where it can.
+        settings: What was asked for.
+        only_fp32: Why the model can't compute in half precision; empty where it can.
         reasons: Why the device and the precision are given, by field, where nobody typed them.
 
     Raises:
-        DeviceError: the device is absent, or can't do the precision.
+        DeviceError: The device is absent, or can't do the precision.
     """
     import torch
 
     reasons = reasons or {}
     # All processes take part in this exchange, whatever device each was asked for.
-    sharing = workers_here()
+    n_sharing = workers_here()
     device, device_why = _choose_device(settings.device)
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
@@ -69,23 +68,24 @@ def choose_compute(
         restore = partial(torch.backends.cuda.enable_cudnn_sdp, is_enabled)
         current().restore_later("attention of cuDNN", restore)
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
-    threads = settings.threads or max(1, available_cores() // sharing)
+    threads = settings.threads or max(1, available_cores() // n_sharing)
     set_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
     if settings.precision != "auto":
         precision_why = reasons.get("precision", precision_why)
     if only_fp32 and precision != "fp32":
-        precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
+        precision_why = f"not {precision}: {only_fp32}"
+        precision = "fp32"
     if _has_met_others():  # other machines, or another measurement, might differ
         precision = workers().share(precision)
-    if sharing == 1:
-        share = "all cores of this process"
+    if n_sharing == 1:
+        share_text = "all cores of this process"
     else:
-        share = "its share of the cores"
+        share_text = "its share of the cores"
     if settings.threads:
         threads_why = ""
     else:
-        threads_why = f", {share}"
+        threads_why = f", {share_text}"
     reason = (
         f"{device} ({device_why}), {precision} ({precision_why}), "
         f"{count(threads, 'thread')}{threads_why}"
