@@ -951,6 +951,29 @@ def choices(data_dir: Path) -> Split:
     return Split(train[:800], test)
 
 
+def answers(data_dir: Path) -> Split:
+    """Questions to paragraphs of Wikipedia (SQuAD 1.1), those to score from other articles."""
+    data = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]
+    train = shuffled(row for article in data[12:] for row in answered_rows(article))
+    test = shuffled(row for article in data[:12] for row in answered_rows(article))
+    return Split(train[:1500], test[:800])
+
+
+def answered_rows(article: Mapping[str, Any]) -> Iterator[Row]:
+    """Yields the questions of an article of SQuAD, each with its context and its answers."""
+    for paragraph in article["paragraphs"]:
+        for entry in paragraph["qas"]:
+            yield {
+                "id": entry["id"],
+                "question": entry["question"],
+                "context": paragraph["context"],
+                "answers": {
+                    "text": [answer["text"] for answer in entry["answers"]],
+                    "answer_start": [answer["answer_start"] for answer in entry["answers"]],
+                },
+            }
+
+
 CLASSES = "text-classification"
 SETS = {
     "reviews": BenchmarkSet(CLASSES, "accuracy", "reviews, 2 labels, 1,000 rows", reviews),
@@ -979,6 +1002,7 @@ SETS = {
         "token-classification", "accuracy", "UD EWT, word classes, 1,000 sentences", word_classes
     ),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
+    "answers": BenchmarkSet("question-answering", "f1", "SQuAD, spans of 1,500 questions", answers),
 }
 """Name -> set."""
 
