@@ -28,7 +28,7 @@ REFUSED = {
     "canine": "it reads characters, without a tokenizer",
     "ctrl": "it has no fast tokenizer",
     "mra": "its attention is downloaded code; without it, transformers computes zeros",
-    "perceiver": "its heads are part of the network, and random until trained together with it",
+    "perceiver": "its heads are decoders inside the network, which are random until it is trained",
     "qwen3_asr": "it reads sound",
     "reformer": "it reads only texts of one fixed length",
     "splinter": "its head needs the question tokens of its pretraining",

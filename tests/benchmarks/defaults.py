@@ -17,6 +17,7 @@ goes on where it was.
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import re
@@ -954,8 +955,9 @@ def choices(data_dir: Path) -> Split:
 def answers(data_dir: Path) -> Split:
     """Questions to paragraphs of Wikipedia (SQuAD 1.1), those to score from other articles."""
     data = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))["data"]
-    train = shuffled(row for article in data[12:] for row in answered_rows(article))
-    test = shuffled(row for article in data[:12] for row in answered_rows(article))
+    n_test_articles = 12
+    train = shuffled(itertools.chain.from_iterable(map(answered_rows, data[n_test_articles:])))
+    test = shuffled(itertools.chain.from_iterable(map(answered_rows, data[:n_test_articles])))
     return Split(train[:1500], test[:800])
 
 
