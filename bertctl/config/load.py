@@ -264,10 +264,10 @@ class _Layers:
             )
 
         values = file.document.values
-        absolute = {
-            dotted: _make_absolute(values, dotted, file.path.parent)
-            for dotted in marked(Mark.IS_PATH)
-        }
+        # Relative paths are relative to their own file, so they are replaced before files mix.
+        given_as_absolute: dict[str, tuple[str, ...]] = {}
+        for dotted in marked(Mark.IS_PATH):
+            given_as_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)
         drop_removed(values)
         left_out = _NOT_INHERITED if is_base else ()
         for key in values:
@@ -289,7 +289,7 @@ class _Layers:
         for dotted, line in lines.items():
             variables = file.variables.get(dotted, "")
             self.origins[dotted] = origin(line, variables)._replace(
-                absolute=absolute.get(dotted, ())
+                absolute=given_as_absolute.get(dotted, ())
             )
 
     def add_set(self, assignment: str) -> None:

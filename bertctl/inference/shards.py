@@ -264,9 +264,11 @@ class _Shard(Workers):
                 )
 
     def sum(self, values: Array) -> Array:
-        """Returns the sum of an array over all shards: written by each, and read by their merge.
+        """Returns the sum of an array over all shards.
 
-        A shard writes only its rows that are not 0, and keeps computing with its own values.
+        Each row is computed by one shard and is 0 in the others, so the merge puts rows in their
+        place and adds nothing. A shard writes its rows that are not 0 to its file, and returns its
+        own values. The merge begins with zeros, and reads the files of all shards.
         """
         name = str(next(self.numbers))
         if self.is_apart:
@@ -280,5 +282,5 @@ class _Shard(Workers):
                 f"{file.filename}, as a shard of these rows,", kind=UsageError, remedy=AGAIN
             ):
                 arrays = load(file.read(name))
-                values[arrays["rows"]] = arrays["values"]
+                values[arrays["rows"]] = arrays["values"]  # no other shard has these rows
         return values

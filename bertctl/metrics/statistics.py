@@ -489,13 +489,18 @@ def mean_interval(
 def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float]:
     """Returns the interval of a mean that has a gamma distribution.
 
-    The mean of squared normal errors has one.
+    The mean of squared normal errors has one. A gamma distribution of shape k has a mean that is
+    the square root of k times its standard deviation, so that k follows from the mean and its
+    standard error: k = (mean / standard error)^2, with a standard error of deviation / sqrt(n),
+    stretched as Student's distribution says.
     """
     from scipy.special import gammaincinv
 
     stretch = student_stretch(degrees_of_freedom(n))
     shape = max(_LEAST_SHAPE, n * (mean / (deviation * stretch)) ** 2)
     tail = (1 - CONFIDENCE) / 2
+    # The low end decides whether a gate passes. One more in the shape lowers it, as few values
+    # seldom show the large ones that would tell the shape.
     low = mean * shape / float(gammaincinv(shape + 1, 1 - tail))
     high = mean * shape / float(gammaincinv(shape, tail))
     return low, high

@@ -555,30 +555,30 @@ def _prefix_remedy(info: Mapping[str, Any]) -> str:
 def _answers_with(
     network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any
 ) -> bool:
-    """Returns whether the answers are made with some weights.
+    """Returns whether a network's logits depend on some of its weights.
 
-    Numbers that are none would show in them.
-
-    Many families have a pooler that their head does not read.
+    The weights are filled with NaN for one forward pass; a logit that depends on them is NaN, too.
+    Many families have a pooler that their head does not read, so that it does no harm if its
+    weights are missing.
     """
     import torch
 
     weights = network.state_dict(keep_vars=True)
-    drawn = {name: weights[name].detach().clone() for name in names if name in weights}
+    kept_weights = {name: weights[name].detach().clone() for name in names if name in weights}
     encoding = saved_tokenizer("a", return_tensors="pt")
     inputs = {name: encoding[name] for name in ("input_ids", "attention_mask")}
     if auto_class.endswith("MultipleChoice"):
-        inputs = {name: ids[None] for name, ids in inputs.items()}
+        inputs = {name: ids[None] for name, ids in inputs.items()}  # (B, choices, T)
     try:
         with torch.no_grad():
-            for name in drawn:
+            for name in kept_weights:
                 weights[name].fill_(torch.nan)
             output = network.eval()(**inputs)
         logits = [value for name, value in output.items() if name.endswith("logits")]
         return not logits or any(bool(value.isnan().any()) for value in logits)
     finally:
         with torch.no_grad():
-            for name, values in drawn.items():
+            for name, values in kept_weights.items():
                 weights[name].copy_(values)
 
 

@@ -296,22 +296,18 @@ class VectorRequest:
             has_special_tokens,
             normalize=True,
         )
+        # It is not read from the recipe, whose default hides that nobody gave a length: the model's
+        # own length counts then.
         max_length = self.fields.get("model.max_length", made_by.get("max_length"))
-        long_text = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
-        unknown_keys = sorted(long_text.keys() - {*LONG_TEXT_FIELDS})
-        if unknown_keys:
-            folder = index.folder if index else ""
-            message = f"{folder}/index.json is damaged: long_text has the key '{unknown_keys[0]}'"
-            index_command = command("index CORPUS", output="INDEX", overwrite=True)
-            raise DataError(message, remedy=f"Make the index again: {index_command}.")
-        fields = {
-            f"model.{name}": value for name, value in long_text.items() if name != "max_length"
-        }
+        remembered_fields: dict[str, Any] = {}
+        # The fields of long texts belong together: if a rule is typed, none of the index's counts.
+        if index is not None and "model.long_text" not in self.fields:
+            remembered_fields |= _long_text_fields(index)
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
-        fields |= {"runtime.precision": precision} if precision else {}
-        recipe = replace(self, fields={**fields, **self.fields}).recipe(
-            made_by.get("model", "minilm")
-        )
+        if precision:
+            remembered_fields["runtime.precision"] = precision
+        fields = {**remembered_fields, **self.fields}
+        recipe = replace(self, fields=fields).recipe(made_by.get("model", "minilm"))
         similarity = self.options.get("similarity") or made_by.get("similarity")
         if exact and not is_export(expanded_path(recipe.model.name)):
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
@@ -329,3 +325,24 @@ class VectorRequest:
                 made["long_text"] = made_by.get("long_text")
             index.check(made)
         return model
+
+
+def _long_text_fields(index: Index) -> dict[str, Any]:
+    """Returns the recipe fields of long texts that an index was made with.
+
+    `max_length` is left out: `VectorRequest.model` takes it from index.json by itself.
+
+    Example:
+        index.json says `"long_text": {"long_text": "window", "window_stride": 64}`, and the fields
+        are `{"model.long_text": "window", "model.window_stride": 64}`.
+
+    Raises:
+        DataError: index.json has a key that no version of bertctl writes.
+    """
+    long_text: Mapping[str, Any] = index.document.as_json().get("long_text") or {}
+    unknown_keys = sorted(long_text.keys() - {*LONG_TEXT_FIELDS})
+    if unknown_keys:
+        message = f"{index.folder}/index.json is damaged: long_text has the key '{unknown_keys[0]}'"
+        index_command = command("index CORPUS", output="INDEX", overwrite=True)
+        raise DataError(message, remedy=f"Make the index again: {index_command}.")
+    return {f"model.{name}": value for name, value in long_text.items() if name != "max_length"}
