@@ -361,8 +361,9 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
     Raises:
         UsageError: it is; which.
     """
+    # `samefile` raises an error where the output does not exist: it can't be an input then.
     with suppress(OSError):
-        # An input that is gone is left out: another file may have its number now.
+        # An input that was deleted meanwhile would raise one, too, and end the loop too early.
         for input_path in filter(Path.exists, current().part(_Inputs)):
             if path.samefile(input_path) and (replaces or not path.is_dir()):
                 raise UsageError(

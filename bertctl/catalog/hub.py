@@ -31,7 +31,9 @@ REACH_SECONDS = 5.0
 """How long the hub may take for its first answer; `bertctl` ends within 10 s where there is
 none."""
 
-_cache_only: ContextVar[Literal["no", "yes", "not even"]] = ContextVar("cache_only", default="no")
+_cache_only: ContextVar[Literal["no", "yes", "as if empty"]] = ContextVar(
+    "cache_only", default="no"
+)
 
 
 class NotCachedError(UnavailableError):
@@ -43,15 +45,16 @@ class NotCachedError(UnavailableError):
 
 
 @contextlib.contextmanager
-def cache_only(*, not_even: bool = False) -> Iterator[None]:
+def cache_only(*, as_if_empty: bool = False) -> Iterator[None]:
     """Takes files from the disk alone inside the context.
 
     A file that isn't there raises `NotCachedError`, whether or not the hub can be reached.
 
     Args:
-        not_even: Raise it for files on this disk, too, to learn all that is needed of the hub.
+        as_if_empty: Treat the cache as empty. The first look-up raises `NotCachedError` then, and
+            its `hub_files` tell what is needed, whether or not it is on this disk.
     """
-    token = _cache_only.set("not even" if not_even else "yes")
+    token = _cache_only.set("as if empty" if as_if_empty else "yes")
     try:
         yield
     finally:
@@ -99,7 +102,7 @@ def fetch_file(
     """
     files = _pinned(HubFiles(repo, "dataset", revision, (filename,)))
     path = cached_files(files).get(filename)
-    if path is None or _cache_only.get() == "not even":
+    if path is None or _cache_only.get() == "as if empty":
         path = _fetched(files, f"{repo}/{filename}", noun, ways) / filename
     commit = path.parents[filename.count("/")].name  # the folder of a snapshot is called so
     check_or_record(
@@ -171,7 +174,7 @@ def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
         needed: Names, of each of which one must be in the copy.
     """
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
-    if _cache_only.get() == "not even":
+    if _cache_only.get() == "as if empty":
         return None
     if not all(cached.keys() & names for names in (["config.json"], *needed)):
         return None

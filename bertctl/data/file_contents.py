@@ -106,7 +106,7 @@ def is_page(head: bytes) -> bool:
     return _HTML.match(head) is not None
 
 
-def is_json_row(text: str) -> bool:
+def begins_like_json_row(text: str) -> bool:
     """Returns whether a text begins like an object of JSON, or a list of them."""
     return _JSON_ROWS.match(text) is not None
 
@@ -127,7 +127,7 @@ def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
     if head.startswith(PARQUET):
         return "parquet"
     text = _decoded(head, encoding)
-    if is_json_row(text):
+    if begins_like_json_row(text):
         return "jsonl"
     if text.lstrip().startswith(("[", "{")):
         return None

@@ -18,7 +18,7 @@ from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.choice_cells import rows_of_dialogues
 from bertctl.data.class_features import class_features, names_of_classes, with_class_names
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
-from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
+from bertctl.data.file_contents import PARQUET, begins_like_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.memory_rows import as_read
 from bertctl.data.names import folded
@@ -232,7 +232,7 @@ def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) 
     """Yields tables of lines; at the end it is told how many of them look like objects of JSON."""
     n_json = total = 0
     for table in tables:
-        n_json += sum(map(is_json_row, table.columns["text"]))
+        n_json += sum(map(begins_like_json_row, table.columns["text"]))
         total += len(table)
         yield table
     tell_json_lines(n_json, total, name, listener)
@@ -508,10 +508,14 @@ def _begins_document(head: list[str], lines: Iterator[str], error: Exception) ->
     if head[-1].strip() == "{" or head[-1].lstrip().startswith(known_beginnings):
         return True
     breaks_off = isinstance(error, json.JSONDecodeError) and error.pos >= len(head[-1].rstrip())
-    if not breaks_off or not is_json_row(head[-1]):
+    if not breaks_off or not begins_like_json_row(head[-1]):
         return False
-    # An object that is cut off at the line's end: a next object shows that it is a broken row.
-    return not _is_last(head, lines) and not head[-1].lstrip().startswith("{")
+    # The object is cut off at the line's end. If the next line begins another one, it is a broken
+    # row of JSON Lines; otherwise the object goes on there.
+    if _is_last(head, lines):
+        return False
+    next_line = head[-1]  # `_is_last` added it
+    return not next_line.lstrip().startswith("{")
 
 
 def _is_last(head: list[str], lines: Iterator[str]) -> bool:

@@ -67,7 +67,11 @@ class Table:
             yield self.select(numbers)
 
     def select(self, indices: Sequence[int]) -> Self:
-        """Returns the rows at these positions."""
+        """Returns the rows at these positions.
+
+        Messages name a row by its line where the file has lines, and by its number otherwise. So
+        numbers are kept only without lines.
+        """
         columns = {name: selected(values, indices) for name, values in self.columns.items()}
         lines = selected(self.lines, indices) if self.lines else ()
         if self.lines:
@@ -78,6 +82,8 @@ class Table:
             self,
             columns=columns,
             lines=lines,
+            # Right for positions that follow each other, as those of `chunks`; the others have
+            # lines or numbers.
             first=self.first + min(indices, default=0),
             numbers=numbers,
         )

@@ -29,7 +29,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import task_type
-from bertctl.tasks.sentences.sentence_embeddings import SAID
+from bertctl.tasks.sentences.sentence_embeddings import SENTENCE_MODULES_KEY
 from bertctl.tokenization.layout import special_ids
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listene
     recipe = load_recipe(ENCODER_TASK, options=fields)
     source = inspect_model(recipe.model)
     listener.say(f"{path} has no head: its vectors are exported, by {'+'.join(modules.poolings)}")
-    task = task_type(ENCODER_TASK).from_model(recipe, {**source.config, SAID: modules})
+    task = task_type(ENCODER_TASK).from_model(
+        recipe, {**source.config, SENTENCE_MODULES_KEY: modules}
+    )
     return NetworkRun(
         folder=RunFolder(path),
         recipe=recipe,

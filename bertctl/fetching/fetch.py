@@ -95,7 +95,7 @@ def files_needed_by(needs: Sequence[Need]) -> list[HubFiles]:
     needed_files: dict[HubFiles, None] = {}  # in order, unlike a set
     for need in needs:
         try:
-            with cache_only(not_even=True):
+            with cache_only(as_if_empty=True):
                 need()
         except NotCachedError as error:
             needed_files[error.hub_files] = None

@@ -22,7 +22,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import task_type
-from bertctl.tasks.sentences.sentence_embeddings import SAID
+from bertctl.tasks.sentences.sentence_embeddings import SENTENCE_MODULES_KEY
 from bertctl.version import __version__
 from bertctl.words import count
 
@@ -118,7 +118,7 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
 def _task(recipe: Recipe, files: ExportFolder) -> Task:
     """Returns the task with the label names and the decision of the export."""
     modules = read_modules(files.path)
-    config = {**files.config, SAID: modules}
+    config = {**files.config, SENTENCE_MODULES_KEY: modules}
     task = task_type(recipe.task).from_model(recipe, config)
     if files.document.decision is not None:
         return task.with_decision(files.document.decision)

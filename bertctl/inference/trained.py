@@ -30,7 +30,7 @@ from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder, refuse_export
 from bertctl.runtime.device import exact_on_cpu
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.registry import TASKS, task_type
-from bertctl.tasks.sentences.sentence_embeddings import SAID
+from bertctl.tasks.sentences.sentence_embeddings import SENTENCE_MODULES_KEY
 from bertctl.version import __version__
 from bertctl.words import command, listing
 
@@ -167,7 +167,7 @@ def open_run(
     if is_probe(path):  # its head is in the run
         model_config = read_probe(path)[1].head
     else:
-        model_config = {**source.config, SAID: read_modules(source.folder)}
+        model_config = {**source.config, SENTENCE_MODULES_KEY: read_modules(source.folder)}
     with loading(f"the run {path}", remedy=DAMAGED):
         task = task_type(recipe.task).from_model(recipe, model_config)
         if folder.decision.exists():
@@ -214,7 +214,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
             f"one: {command('finetune FILE', model=path)}",
         )
-    config = {**source.config, SAID: sentence_modules}
+    config = {**source.config, SENTENCE_MODULES_KEY: sentence_modules}
     with loading(
         path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."
     ):

@@ -79,16 +79,27 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
 
 
 def tell_graph(n_texts: int, size: int, measure: str, listener: Listener) -> None:
-    """Reports how long the pairs of a graph take, where that is long: a small graph is timed."""
+    """Reports how long an approximate search for similar pairs takes, if it is a minute or more.
+
+    The search builds an HNSW graph, in which each text is compared with about log n others. It is
+    timed on some random vectors, and grows with n log n.
+
+    Args:
+        n_texts: How many texts there are, n.
+        size: Numbers of a vector.
+        measure: Similarity by which they are compared.
+        listener: Receives the message.
+    """
     if n_texts < 10 * _TIMED_ROWS:
         return
     vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     started = time.perf_counter()
+    # The constructor builds the graph and searches it. No similarity reaches 2, so no pair is kept.
     ApproximatePairs(2.0, vectors, np.arange(_TIMED_ROWS), measure)
     seconds = time.perf_counter() - started
-    growth = np.log(n_texts) / np.log(_TIMED_ROWS)  # of the texts that one is compared with
-    total = float(seconds * n_texts / _TIMED_ROWS * growth)
+    more_comparisons_per_text = np.log(n_texts) / np.log(_TIMED_ROWS)
+    total = float(seconds * n_texts / _TIMED_ROWS * more_comparisons_per_text)
     if total >= _TOLD_FROM:
         listener.say(
             f"a graph of {n_texts:,} texts finds their pairs: about {human_seconds(total)} once "

@@ -217,7 +217,7 @@ class SweepRunner:
         """
         for name in rung.stopped:
             run = RunFolder(self._folder / CELLS / name)
-            # Where it is, an earlier call trained it to its end.
+            # A run that is done was trained to its end by an earlier call, and keeps what it has.
             if run.read_status().state != "done":
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
 

@@ -138,7 +138,7 @@ class TextSource:
         listener.finish("texts")
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
-        from bertctl.data.file_contents import is_json_row
+        from bertctl.data.file_contents import begins_like_json_row
         from bertctl.data.files import tell_json_lines
         from bertctl.tokenization.lines import LineReader
 
@@ -148,7 +148,7 @@ class TextSource:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
                 read += len(lines)
-                json_lines += sum(map(is_json_row, lines))
+                json_lines += sum(map(begins_like_json_row, lines))
                 listener.expect(rows_expected(raw, read))
                 yield TextChunk(lines)
         if reader.replaced:

@@ -563,12 +563,19 @@ def _product(x: Tensor, weight: Tensor) -> Tensor:
 def _of_linear(
     gradient: Tensor, inputs: Tensor, needed: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the gradients of a linear layer's weight and bias in fp32."""
+    """Returns the gradients of a linear layer's weight (C, D) and bias (C,), in fp32.
+
+    Args:
+        gradient: (N, C) of the layer's outputs.
+        inputs: (N, D) of the layer.
+        needed: Whether the layer is trained; None and None are returned if it is not.
+    """
     if not needed:
         return None, None
-    # as oneDNN is faster
+    # oneDNN multiplies a transposed view slowly if the layer has fewer outputs than inputs: there,
+    # copying it first takes less time.
     if gradient.shape[1] >= inputs.shape[1]:
-        turned = gradient.T
+        transposed = gradient.T
     else:
-        turned = gradient.T.contiguous()
-    return (turned @ inputs).float(), gradient.sum(0).float()
+        transposed = gradient.T.contiguous()
+    return (transposed @ inputs).float(), gradient.sum(0).float()

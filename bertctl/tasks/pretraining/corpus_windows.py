@@ -237,7 +237,7 @@ class CorpusWindows(OneAnswer):
             return in_order, 0
         start = int(bounds[rng.integers(first_sentence, sentences_end)])
         stop = min(start + end - cut, int(bounds[sentences_end]))
-        return [(begin, cut), (start, _at_word(self.text, start, stop))], 1
+        return [(begin, cut), (start, _back_to_word_boundary(self.text, start, stop))], 1
 
 
 def word_begins(text: PackedText, begin: int, end: int) -> Bools:
@@ -249,13 +249,15 @@ def word_begins(text: PackedText, begin: int, end: int) -> Bools:
     return bits[offset : offset + end - begin].astype(np.bool_)
 
 
-def _at_word(text: PackedText, begin: int, end: int) -> int:
-    """Returns the last end of a word in front of `end`.
+def _back_to_word_boundary(text: PackedText, begin: int, end: int) -> int:
+    """Returns `end`, moved back to the nearest word boundary if it would cut a word.
 
-    It is `end` itself where there is none behind `begin`.
+    It stays where it is if it cuts none, or if no word begins between `begin` and `end`: there, a
+    single long word is cut.
     """
     if end >= len(text.ids) or word_begins(text, end, end + 1)[0]:
         return end
+    # A word ends where the next one begins.
     word_ends = np.flatnonzero(word_begins(text, begin + 1, end))
     if len(word_ends):
         return begin + 1 + int(word_ends[-1])
@@ -297,7 +299,7 @@ def cut_windows(
                 longest = room
             stop = bounds[bisect_right(bounds, start + longest) - 1]
             if stop <= start:  # not even one sentence fits
-                stop = _at_word(text, start, start + longest)
+                stop = _back_to_word_boundary(text, start, start + longest)
             if stop - start >= least:
                 starts.append(start)
                 sizes.append(stop - start)

@@ -55,7 +55,7 @@ from bertctl.words import command, listing
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SAID = "sentence_modules"
+SENTENCE_MODULES_KEY = "sentence_modules"
 """Where a trained model's configuration holds, beside its config.json, what its folder says of
 texts' vectors."""
 
@@ -170,12 +170,17 @@ class SentenceEmbeddings(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
-        """Returns the task that the model's config.json describes.
+        """Returns the task of a sentence model.
 
-        Without a description it is one that gives cosines.
+        Args:
+            recipe: Of the run; its section `sentence_embeddings` counts.
+            model_config: The model's config.json, where bertctl keeps the task under
+                `sentence_task`; without it, the task compares texts by cosine. Beside it are the
+                pooling and the other modules of the folder, under `SENTENCE_MODULES_KEY`; without
+                them they are a plain `SentenceModules`.
         """
         task_config = model_config.get("sentence_task") or {}
-        modules = model_config.get(SAID) or SentenceModules()
+        modules = model_config.get(SENTENCE_MODULES_KEY) or SentenceModules()
         return cls(
             modules,
             recipe.sentence_embeddings,
