@@ -134,35 +134,36 @@ def run(
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP, after a checkpoint was saved.
         UnavailableError: the disk is full; the last good state stays.
     """
-    this = _TrainingRun(job, folder, options, listener)
+    training_run = _TrainingRun(job, folder, options, listener)
     # To the end, so that torchrun's signal after another worker died hides no error.
-    with this.signals.handle_signals():
+    with training_run.signals.handle_signals():
         try:
-            this.writer.write_inputs()
-            this.set_deadline()
-            this.compute_baselines()
-            this.train(checkpoint)
-            with this.signals.interruptible():
-                result = this.finish()
+            training_run.writer.write_inputs()
+            training_run.set_deadline()
+            training_run.compute_baselines()
+            training_run.train(checkpoint)
+            with training_run.signals.interruptible():
+                result = training_run.finish()
         except KeyboardInterrupt as error:
-            raise _interruption(this, terminated=isinstance(error, Terminated)) from error
+            raise _interruption(training_run, terminated=isinstance(error, Terminated)) from error
         except Exception as error:
             # A checkpoint that is being written is completed.
             with contextlib.suppress(BertctlError):
-                this.checkpoints.wait()
+                training_run.checkpoints.wait()
             if isinstance(error, DivergedError):
                 reason = error.kind
             else:
                 reason = "error"
-            this.writer.try_set_status(
+            training_run.writer.try_set_status(
                 "failed",
-                step=this.state.step,
+                step=training_run.state.step,
                 message=said_of(error),
                 reason=reason,
             )
             raise
     if options.workers.is_first:
-        this.checkpoints.clear()  # out of the above: stopped here, the run is done all the same
+        # Outside of the above: a run that is stopped here is done all the same.
+        training_run.checkpoints.clear()
     return result
 
 
@@ -272,109 +273,144 @@ class _TrainingRun:
         )
 
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
+        """Returns what the training loop calls at a log line, an evaluation and a step."""
         job = self.job
-        state = self.state
-        tokens = self.job.training_features.lengths.sum()
 
-        def log(figures: dict[str, Any]) -> None:
-            self.writer.add_history(figures)
-            if self.options.workers.is_first:
-                values = {
-                    name: value
-                    for name, value in figures.items()
-                    if name not in ("step", "samples")
-                }
-                step = int(figures["step"])
-                tell(
-                    engine.accelerator.trackers,
-                    lambda tracker: tracker.log(values, step=step),
-                    self.listener,
-                )
-
-        def evaluate(step: int) -> Evaluation:
-            # Noted now: a signal during the scoring saves from here, and scoring draws no random
-            # number.
-            checkpointing.note_random_states()
-            alone = self.options.workers.count == 1
-            if not alone and step > 0 and job.recipe.training.checkpoint_every != "off":
-                # Several processes stop together, after the scoring, which may take too long.
-                checkpointing.save(state, behind=True)
-            with self.signals.interruptible() if alone else contextlib.nullcontext():
-                result = self.selection.score(job.selection)
-            metric = result.metrics[job.primary]
-            value = metric.value
-            loss = result.metrics["loss"].value
-            evaluation = Evaluation(value, loss)
-            if metric.is_defined:
-                score = f"{value:.4f}"
-            else:
-                score = "undefined (one answer to all)"
-            if job.primary == "loss":
-                with_loss = ""
-            else:
-                with_loss = f", loss {loss:.4f}"
-            if step == 0 and self.head_start is not None:
-                start_score = f"{job.selection} {job.primary} {score}{with_loss}"
-                self.listener.say(self.head_start.sentence(start_score))
-            else:
-                place = (
-                    f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
-                )
-                self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
-            samples = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
-            scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
-            log({"step": step, **scores} | ({"samples": samples} if samples else {}))
-            if step > 0:  # the mean is of weights that were trained
-                self.selection.offer(state, evaluation)
-            self.writer.set_status("running", step=step)
-            if step == 0:
-                return evaluation
-            epoch, step_in_epoch = divmod(step, job.steps_per_epoch)
-            # Whether the end of each epoch is scored.
-            every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)
-            strict = self.options.strict
-            over = not step_in_epoch and every_end
-            look_for_collapse(
-                result,
-                state,
-                epoch_over=over,
-                strict=strict,
-                listener=self.listener,
-            )
-            if not step_in_epoch and step < self.planned_steps:
-                state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
-                state.stopped_early = bool(state.stop_reason)
-            return evaluation
-
-        def keep(step: int) -> None:
+        def keep_weights(step: int) -> None:
             if self.selection.keep():
                 self.writer.set_status(
                     "running", step=step, message=f"model/ holds the weights of step {step}"
                 )
 
         def after_step(epoch_over: bool) -> None:
-            self.options.early_stopping.after_step(state)
-            checkpointing.after_step(state, epoch_over=epoch_over)
+            self.options.early_stopping.after_step(self.state)
+            checkpointing.after_step(self.state, epoch_over=epoch_over)
             try:
                 self.signals.check()
             except KeyboardInterrupt:
                 checkpointing.note_random_states()
                 raise
 
+        tokens_of_epoch = job.training_features.lengths.sum()
+        scored_tokens = job.features[job.selection].lengths.sum()
         return Hooks(
-            on_log=log,
-            on_evaluate=evaluate,
+            on_log=lambda figures: self._log(figures, engine),
+            on_evaluate=lambda step: self._evaluate(step, engine, checkpointing),
             is_better=operator.gt if higher_is_better(job.primary) else operator.lt,
-            on_better=keep,
+            on_better=keep_weights,
             on_step=after_step,
             names=job.training_ids,
-            evaluation_cost=_EVALUATION
-            * job.features[job.selection].lengths.sum()
-            / tokens
-            * job.steps_per_epoch,
+            evaluation_cost=_EVALUATION * scored_tokens / tokens_of_epoch * job.steps_per_epoch,
             scores_start=self.head_start is not None and not self.head_start.reason,
             breaks_ties=job.recipe.training.tie_breaker == "loss",
         )
+
+    def _log(self, figures: dict[str, Any], engine: TrainingEngine) -> None:
+        """Adds a line to the history, and gives its numbers to the trackers."""
+        self.writer.add_history(figures)
+        if not self.options.workers.is_first:
+            return
+        step = int(figures["step"])
+        values = {name: value for name, value in figures.items() if name not in ("step", "samples")}
+        tell(
+            engine.accelerator.trackers,
+            lambda tracker: tracker.log(values, step=step),
+            self.listener,
+        )
+
+    def _evaluate(
+        self, step: int, engine: TrainingEngine, checkpointing: Checkpointing
+    ) -> Evaluation:
+        """Scores the weights of a step, and reports and stores what follows from the scores.
+
+        Args:
+            step: Steps of the optimizer so far; 0 before the first one.
+            engine: Has the trackers.
+            checkpointing: Saves a checkpoint before a scoring that several processes share.
+
+        Returns:
+            The primary metric and the loss of the split that chooses the best weights.
+        """
+        job = self.job
+        result = self._scored_selection(step, checkpointing)
+        value = result.metrics[job.primary].value
+        loss = result.metrics["loss"].value
+        evaluation = Evaluation(value, loss)
+
+        self._say_scores(step, result)
+        figures: dict[str, Any] = {
+            "step": step,
+            f"{job.selection}_{job.primary}": value,
+            f"{job.selection}_loss": loss,
+        }
+        samples = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
+        if samples:
+            figures["samples"] = samples
+        self._log(figures, engine)
+
+        if step > 0:  # the mean is of weights that were trained
+            self.selection.offer(self.state, evaluation)
+        self.writer.set_status("running", step=step)
+        if step > 0:
+            self._look_for_an_end(step, result)
+        return evaluation
+
+    def _scored_selection(self, step: int, checkpointing: Checkpointing) -> SplitResult:
+        """Returns the predictions and scores of the split that chooses the best weights."""
+        # Noted now: a signal during the scoring saves from here, and scoring draws no random
+        # number.
+        checkpointing.note_random_states()
+        is_alone = self.options.workers.count == 1
+        if is_alone:
+            with self.signals.interruptible():
+                return self.selection.score(self.job.selection)
+
+        # Several processes stop together, after the scoring, which may take too long.
+        if step > 0 and self.job.recipe.training.checkpoint_every != "off":
+            checkpointing.save(self.state, behind=True)
+        return self.selection.score(self.job.selection)
+
+    def _say_scores(self, step: int, result: SplitResult) -> None:
+        """Reports the scores of an evaluation: `epoch 2 of 3, step 68: validation accuracy ...`."""
+        job = self.job
+        metric = result.metrics[job.primary]
+        if metric.is_defined:
+            scores = f"{job.selection} {job.primary} {metric.value:.4f}"
+        else:
+            scores = f"{job.selection} {job.primary} undefined (one answer to all)"
+        if job.primary != "loss":
+            scores += f", loss {result.metrics['loss'].value:.4f}"
+
+        if step == 0 and self.head_start is not None:
+            self.listener.say(self.head_start.sentence(scores))
+            return
+        epoch = math.ceil(step / job.steps_per_epoch)
+        self.listener.say(f"epoch {epoch} of {job.epochs}, step {step}: {scores}")
+
+    def _look_for_an_end(self, step: int, result: SplitResult) -> None:
+        """Ends the training if its answers have collapsed, or if early stopping says so.
+
+        Raises:
+            DivergedError: The answers have collapsed, under `strict`.
+        """
+        job = self.job
+        state = self.state
+        epoch, step_in_epoch = divmod(step, job.steps_per_epoch)
+        is_end_of_epoch = step_in_epoch == 0
+        # If it is not, some epochs end between two evaluations.
+        every_epoch_end_is_scored = (
+            job.steps_per_epoch % (job.recipe.training.evaluate_every or 1) == 0
+        )
+        look_for_collapse(
+            result,
+            state,
+            epoch_over=is_end_of_epoch and every_epoch_end_is_scored,
+            strict=self.options.strict,
+            listener=self.listener,
+        )
+        if is_end_of_epoch and step < self.planned_steps:
+            state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
+            state.stopped_early = bool(state.stop_reason)
 
     def finish(self) -> Result:
         """Scores with the weights that stay, and writes everything."""
@@ -466,29 +502,34 @@ class _TrainingRun:
         return None
 
 
-def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
+def _interruption(training_run: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
     """Returns the error for Ctrl-C, SIGTERM and SIGHUP.
 
     A checkpoint was saved before where a step had been taken.
     """
-    state = this.state
-    folder = this.folder
+    state = training_run.state
+    folder = training_run.folder
     saved = "no step was complete, so there is nothing to keep"
-    remedy = f"Start again with `{folder.command(this.job.verb, overwrite=True)}`."
-    resume = f"`{folder.command(this.job.verb, resume=True)}`"
-    if this.checkpointing is not None and state.step and this.options.workers.is_first:
+    remedy = f"Start again with `{folder.command(training_run.job.verb, overwrite=True)}`."
+    resume = f"`{folder.command(training_run.job.verb, resume=True)}`"
+    if (
+        training_run.checkpointing is not None
+        and state.step
+        and training_run.options.workers.is_first
+    ):
         # Once trained, the network may hold the best weights instead of the last ones; the end of
         # the last epoch has left a checkpoint.
-        if not (this.is_trained and this.checkpoints.any()):
-            this.checkpointing.save(state, behind=False)
+        if not (training_run.is_trained and training_run.checkpoints.any()):
+            training_run.checkpointing.save(state, behind=False)
         saved = f"a checkpoint was saved in {folder.checkpoints}"
         remedy = f"Continue with {resume}."
-    this.writer.try_set_status("interrupted", step=state.step, message=saved)
-    if this.signals.together:
-        this.options.workers.wait()  # a launcher ends those that are left as soon as one has gone
+    training_run.writer.try_set_status("interrupted", step=state.step, message=saved)
+    if training_run.signals.together:
+        # A launcher ends the processes that are left as soon as one has gone.
+        training_run.options.workers.wait()
     if terminated:
         how = "terminated"
     else:
         how = "interrupted"
-    message = f"{how} at step {state.step} of {this.job.steps}: {saved}"
+    message = f"{how} at step {state.step} of {training_run.job.steps}: {saved}"
     return InterruptedRunError(message, remedy=remedy, terminated=terminated)

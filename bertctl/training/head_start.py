@@ -205,10 +205,10 @@ def _no_time(job: Job, started: float, listener: Listener) -> HeadStart:
 
 
 def _windows_in_time(job: Job, workers: Workers) -> Ints:
-    """Returns the windows that are read, ascending.
+    """Returns the numbers of the training windows that are read, ascending.
 
-    With a time limit they are no more than fit in the head start's share of it, and none where
-    these are too few.
+    With a time limit they are as many as can be read in the head start's share of it. Reading some
+    of them is timed first. If fewer than `FEWEST_ROWS` fit, none are returned.
     """
     from bertctl.modeling.heads import last_layer
 
@@ -219,24 +219,25 @@ def _windows_in_time(job: Job, workers: Workers) -> Ints:
 
     features = job.features["train"]
 
-    def read(some: Ints) -> None:
-        head_vectors(job, SampledFeatures(features, np.sort(some)), workers, SILENT)
+    def read(timed_windows: Ints) -> None:
+        head_vectors(job, SampledFeatures(features, np.sort(timed_windows)), workers, SILENT)
 
     rng = np.random.default_rng(job.recipe.training.seed_of_init)
     pace = time_reading(read, rng.permutation(windows), features.lengths, seconds=seconds)
     _, last = last_layer(job.loaded.network)
-    per_window = max(1.0, features.num_predictions / max(1, len(features)))
-    most = pace.affordable_rows(
+    predictions_per_window = max(1.0, features.num_predictions / max(1, len(features)))
+    n_affordable = pace.affordable_rows(
         seconds,
         tokens_of_row=float(features.lengths[windows].mean()),
-        n_outputs=round(len(last.weight) * per_window),
+        n_outputs=round(len(last.weight) * predictions_per_window),
     )
-    most = int(workers.share(str(most)))
-    if most >= len(windows):
+    # Each process measured its own pace; all of them must read parts of the same sample.
+    n_affordable = int(workers.share(str(n_affordable)))
+    if n_affordable >= len(windows):
         return windows
-    if most < FEWEST_ROWS:
+    if n_affordable < FEWEST_ROWS:
         return windows[:0]
-    return sampled_windows(job, at_most=most)
+    return sampled_windows(job, at_most=n_affordable)
 
 
 def head_vectors(
@@ -328,12 +329,18 @@ class _Start:
 
 
 def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
-    """Returns the weights that the head begins with.
+    """Returns the weights that the head begins with, and those of its pooler if it changes.
 
-    The pooler stays as it is, or is made to pass the first token's state on.
+    The pooler stays as it is, or is made to pass the first token's state on. A pooler that was
+    trained for something else, or never, keeps less of a text than the state of its first token.
+    A regression is fitted for each of the two, and the lower loss on held-out rows decides.
 
-    A pooler that was trained for something else, or never, keeps less of a text than the state of
-    its first token. Which one is better, rows that are held out say.
+    Args:
+        job: Made ready.
+        sample: The windows that were read; it has their labels.
+        vectors: (N, D) what the last layer reads of them, or (N, 2 D) with what the pooler's dense
+            layer reads behind it.
+        dense: This layer; None where the pooler is left as it is.
 
     Raises:
         UnfittedError: No regression can be fitted.
@@ -348,7 +355,8 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
     as_it_is = _fit(job, sample, read_by_last, last)
     best = as_it_is
     if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
-        # A power of two is the same number in half precision.
+        # The pooler becomes tanh(factor * state + shift), which is nearly a straight line for
+        # numbers this small. A power of two is the same number in half precision.
         factor = 2.0 ** np.floor(np.log2(_PASSED_DEVIATION / common_deviation(read_by_dense)))
         shift = -factor * read_by_dense.mean(axis=0)
         state_passed = np.tanh(factor * read_by_dense + shift).astype(np.float32)
@@ -372,11 +380,10 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
 
 
 def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
-    """Returns the numbers of the training windows that are read, ascending.
+    """Returns the numbers of the training windows that may be read, ascending.
 
-    These are all windows, or a sample with each label's share.
-
-    The sample is one that can be read in a tenth of the run's time.
+    These are all windows, or a sample that can be read in about a tenth of the run's time. Each
+    label has about its share in the sample, and at least one row.
 
     Args:
         job: Made ready.
@@ -386,12 +393,13 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
 
     features = job.features["train"]
     _, last = last_layer(job.loaded.network)
-    in_time = int(_SHARE / _READING * job.steps * job.recipe.training.batch_size)
-    most = min(_MOST_ROWS, max(_FEWEST, in_time), at_most)
+    # As many as take `_SHARE` of the time of all steps, at `_READING` of a trained window's time.
+    n_in_time = int(_SHARE / _READING * job.steps * job.recipe.training.batch_size)
     n_windows = len(features)
-    per_window = max(1.0, features.num_predictions / max(1, n_windows))
-    most = min(most, int(_MOST_NUMBERS / last.in_features / per_window))
-    if n_windows <= most:
+    predictions_per_window = max(1.0, features.num_predictions / max(1, n_windows))
+    n_in_memory = int(_MOST_NUMBERS / last.in_features / predictions_per_window)
+    size = min(_MOST_ROWS, max(_FEWEST, n_in_time), at_most, n_in_memory)
+    if n_windows <= size:
         return np.arange(n_windows)
 
     rng = np.random.default_rng(job.recipe.training.seed_of_init)
@@ -400,7 +408,7 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
     is_class = labels is not None and labels.dtype.kind == "i"
     if labels is not None and is_class and len(labels) == n_windows:
         order = _stratified(order, labels)
-    return np.sort(order[:most])
+    return np.sort(order[:size])
 
 
 def _stratified(order: Ints, labels: Ints) -> Ints:
