@@ -146,6 +146,16 @@ def _text(
     heads: str | None,
     npz: Path | None,
 ) -> _Found:
+    """Returns the attention within one text or pair, and writes the arrays where `npz` says.
+
+    Args:
+        out: Prints messages, and says whether JSON was asked for.
+        run: The model to read.
+        texts: One, or the two sides of a pair.
+        layers: Which to read, as typed; None for all.
+        heads: Which to read, as typed; None for all.
+        npz: A NumPy file to write.
+    """
     import numpy as np
 
     from bertctl.interpretability.attention import read_attention
@@ -171,14 +181,25 @@ def _text(
         "cut_tokens": attention["cut"],
         "npz": npz and str(npz),
     }
-    for name, array in arrays.items() if out.as_json else ():
-        document[name] = (
-            array.astype(np.float64).round(8) if array.dtype == np.float32 else array
-        ).tolist()
+    if out.as_json:  # the page and the tables take the arrays themselves
+        for name, array in arrays.items():
+            if array.dtype == np.float32:
+                # Rounded in float64, which prints 0.1 where float32 becomes 0.10000000149.
+                document[name] = array.astype(np.float64).round(8).tolist()
+            else:
+                document[name] = array.tolist()
     return document, partial(attention_page, attention, texts), []
 
 
 def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Found:
+    """Returns figures of each head: its patterns over a file, its importance for the task, or both.
+
+    Args:
+        out: Prints progress messages.
+        run: The model or run whose heads are measured.
+        file: Texts to measure the patterns on; None measures none.
+        method: How importance is measured, `gradient` or `ablation`; None measures none.
+    """
     from bertctl.cli.inputs.texts import TextSource
     from bertctl.interpretability.head_importance import measure_importance
     from bertctl.interpretability.head_patterns import measure_patterns
@@ -199,9 +220,10 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
         opened = run.open_network({"runtime.precision": "fp32"}, out)
         importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
-    source = " · ".join(
-        filter(None, (file or "", f"rows of '{importance['split']}'" if importance else ""))
-    )
+    sources = [file] if file else []
+    if importance:
+        sources.append(f"rows of '{importance['split']}'")
+    source = " · ".join(sources)
     report = heads_report(
         f"Heads of {run.path}",
         source,
@@ -215,6 +237,6 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
         if facts:
             document[kind] = {name: facts[name] for name in facts if name != "columns"}
     tables: list[Any] = []
-    for section in report.sections[:-1]:
+    for section in report.sections[:-1]:  # the last one lists all heads, for the page
         tables += (section.blocks[0], "")
     return {"heads": records, **document}, partial(render_html, report), tables

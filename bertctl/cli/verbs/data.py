@@ -191,36 +191,62 @@ def _command_on(files: Mapping[str, Path]) -> list[str]:
 def _recipe(
     out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None
 ) -> "Recipe":
-    """Returns the recipe that was named.
+    """Returns the recipe to check: the named one, or a generic one around the given files.
 
-    Without one, it is the generic one of the task around the files that were.
+    Args:
+        out: Prints messages.
+        settings: The options of the command line.
+        subject: What was typed: one recipe, or up to three data files.
+        task: Of the files; None finds out by their columns.
+    """
+    files = [name for name in subject if is_data_file(name)]
+    if files:
+        _check_files(subject, files)
+        return _recipe_of_files(out, settings, files, task)
+    if len(subject) > 1:
+        message = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
+        raise UsageError(
+            message,
+            remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
+        )
+    if task is not None:
+        raise UsageError(
+            "--task goes with files; a recipe says its task itself", remedy="Leave --task out."
+        )
+    return settings.load(subject[0])
+
+
+def _check_files(subject: Sequence[str], files: Sequence[str]) -> None:
+    """Refuses files beside a recipe, and more files than there are splits.
+
+    Args:
+        subject: What was typed.
+        files: The data files of `subject`.
+    """
+    if len(files) < len(subject):
+        recipe_name = next(name for name in subject if name not in files)
+        message = f"'{recipe_name}' is not a data file, and a recipe and files can't be mixed"
+        command = f"bertctl data check {recipe_name} --train-file FILE."
+        raise UsageError(message, remedy=f"For a recipe with other files: {command}")
+    if len(files) > len(_SPLITS):
+        message = f"{len(files)} files, but there are three splits"
+        raise UsageError(message, remedy="Give training, validation and test rows.")
+
+
+def _recipe_of_files(
+    out: Output, settings: RecipeRequest, files: Sequence[str], task: str | None
+) -> "Recipe":
+    """Returns the generic recipe of a task, with these files as its splits.
+
+    Args:
+        out: Prints which split each file is, where that is not their order.
+        settings: The options of the command line.
+        files: One to three.
+        task: Of the files; None finds out by their columns.
     """
     from bertctl.config.task_names import task_names
     from bertctl.data.file_names import SUFFIXES, suffix_of
 
-    files = [name for name in subject if is_data_file(name)]
-    if not files:
-        if len(subject) > 1:
-            message = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
-            raise UsageError(
-                message,
-                remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
-            )
-        if task is not None:
-            raise UsageError(
-                "--task goes with files; a recipe says its task itself", remedy="Leave --task out."
-            )
-        return settings.load(subject[0])
-    if len(files) < len(subject):
-        other = next(name for name in subject if name not in files)
-        message = f"'{other}' is not a data file, and a recipe and files can't be mixed"
-        raise UsageError(
-            message,
-            remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
-        )
-    if len(files) > len(_SPLITS):
-        message = f"{len(files)} files, but there are three splits"
-        raise UsageError(message, remedy="Give training, validation and test rows.")
     splits = _splits_of(files)
     if splits != _SPLITS[: len(files)]:
         splits_text = ", ".join(
@@ -236,19 +262,23 @@ def _recipe(
         raise UsageError(
             unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}."
         )
-    others = {f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)}
+    held_out = {
+        f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)
+    }
     try:
         return settings.load(
             files[0],
-            others,
+            held_out,
             listener=out,
             task=task or "",
         )
     except (DataError, UsageError) as error:
-        if task or not (error.task or suffix_of(Path(files[0])) in SUFFIXES):
+        readable = suffix_of(Path(files[0])) in SUFFIXES
+        if task or not (error.task or readable):
             raise
-        # What is wrong with the file is said of it.
-        return settings.load(files[0], others, task=error.task or task_names()[0])
+        # The rows fit no task. The check says what is wrong with them, and needs a task for that:
+        # the one that was guessed, else the first of all.
+        return settings.load(files[0], held_out, task=error.task or task_names()[0])
 
 
 def _splits_of(files: Sequence[str]) -> tuple[str, ...]:

@@ -99,6 +99,13 @@ def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:
 
 
 def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the rows of the machine's table, such as `("hub", "https://…: reachable; no token")`.
+
+    Where torch can't be imported, the document has no processor, and only versions are told.
+
+    Args:
+        document: The answer with `--json`.
+    """
     from bertctl.words import human_bytes
 
     versions = {package["name"]: package["version"] for package in document["packages"]}
@@ -113,6 +120,7 @@ def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     memory = document["memory"]
     hub = document["hub"]
     cores = f"{cpu['usable']} of {cpu['cores']} cores"
+    # A container's quota is processor time: it may be less than the cores that are visible.
     cores += f", the time of {cpu['quota']:g}" if cpu["quota"] is not None else ""
     yield (
         "processor",

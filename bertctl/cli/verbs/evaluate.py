@@ -1,12 +1,13 @@
 """`bertctl evaluate`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertctl.cli.framework.next_command import say_next
-from bertctl.cli.framework.output import Output, plain_table
+from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.processes import (
     NumProcessesOption,
     in_processes,
@@ -249,9 +250,19 @@ def _decide(
     workers: Any,
     listener: Any,
 ) -> None:
+    """Fits a temperature or a threshold on a split, stores it in the run, and prints its effect.
+
+    Args:
+        out: Prints the answer and messages.
+        run: An opened run.
+        split: To fit on; None is the first validation split.
+        calibrate: Whether to fit a temperature.
+        threshold: `f1` maximizes it, `precision=P` reaches it; None chooses no threshold.
+        workers: The processes that share the work; only the first one prints.
+        listener: Receives progress messages.
+    """
     from bertctl.inference.calibrate import calibrate_run
     from bertctl.inference.decision import parse_rule
-    from bertctl.tasks.registry import headline
 
     if threshold is not None:
         rule = parse_rule(threshold)
@@ -268,21 +279,8 @@ def _decide(
         )
     if not workers.is_first:
         return
+    out.answer({"run": str(run.folder.path), **chosen}, _decision_table(chosen))
     decision = chosen["decision"]
-    metrics = chosen["metrics"]
-    numbers = ("before", "with the decision")
-    table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
-    for name in headline(metrics["after"], None):
-        table.add_row(
-            name, *(f"{metrics[when][name]['value']:.4f}" for when in ("before", "after"))
-        )
-    for name in ("calibration_error", "classwise_calibration_error", "brier"):
-        if chosen[name]["before"] is not None:
-            table.add_row(
-                name.replace("_", " "),
-                *(f"{chosen[name][when]:.4f}" for when in ("before", "after")),
-            )
-    out.answer({"run": str(run.folder.path), **chosen}, table)
     if decision["temperature"] is not None:
         out.say(
             f"temperature {decision['temperature']:.4g}: logits are divided by it before they "
@@ -298,6 +296,26 @@ def _decide(
         )
     out.say(
         f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores "
-        "above are of "
-        "the rows on which it was chosen: score another split for an unbiased estimate"
+        "above are of the rows on which it was chosen: score another split for an unbiased estimate"
     )
+
+
+def _decision_table(chosen: Mapping[str, Any]) -> Shown:
+    """Returns a row per score: its value without the decision, and with it.
+
+    Args:
+        chosen: What `calibrate_run` returns.
+    """
+    from bertctl.tasks.registry import headline
+
+    stages = ("before", "after")
+    headers = ("before", "with the decision")
+    table = plain_table(f"on {chosen['decision']['fitted_on']}", *headers, right=headers)
+    metrics = chosen["metrics"]
+    for name in headline(metrics["after"], None):
+        table.add_row(name, *(f"{metrics[stage][name]['value']:.4f}" for stage in stages))
+    for name in ("calibration_error", "classwise_calibration_error", "brier"):
+        if chosen[name]["before"] is not None:  # None with several labels per text
+            figures = (f"{chosen[name][stage]:.4f}" for stage in stages)
+            table.add_row(name.replace("_", " "), *figures)
+    return table

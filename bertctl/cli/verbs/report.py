@@ -86,7 +86,14 @@ def report(
     out.answer({**answer, "report": str(path)}, str(path))
 
 
-def _explained(out: Output, material: "RunContents", most: int) -> "Section":
+def _explained(out: Output, material: "RunContents", n_errors: int) -> "Section":
+    """Returns the section of the report that shades the words the surest errors rest on.
+
+    Args:
+        out: Prints progress messages.
+        material: What was read of the run folder; without stored predictions no error is explained.
+        n_errors: How many errors are explained, the most confident ones.
+    """
     from bertctl.inference.trained import open_run
     from bertctl.interpretability.explain import Asked, Explainer, answered_rows
     from bertctl.reporting.explanations import explained_section
@@ -94,13 +101,13 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
 
     answered = material.answered
     if answered:
-        wrong = surest_errors(answered, material.answers.from_lines(answered))[:most]
+        wrong = surest_errors(answered, material.answers.from_lines(answered))[:n_errors]
     else:
         wrong = []
     with out.third_party_kept():
-        explainer = Explainer(
-            open_run(material.folder.path, listener=out), Asked(faithful_rows=most)
-        )
+        # There are no more rows than these: the faithfulness is measured on each one.
+        settings = Asked(faithful_rows=n_errors)
+        explainer = Explainer(open_run(material.folder.path, listener=out), settings)
         lines = explainer.explain(
             [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
         )

@@ -143,6 +143,7 @@ COMMANDS = {"ls": ls, "rm": rm, "gc": gc}
 
 
 def _table(runs: "Iterable[ListedRun]") -> Shown:
+    """Returns a row per run folder; one that was never scored has empty cells for the score."""
     from bertctl.reporting.summary import figure, interval
 
     numbers = ("score", "size", "age")

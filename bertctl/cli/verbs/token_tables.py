@@ -10,7 +10,7 @@ from rich.text import Text
 from bertctl.cli.framework.output import plain_table
 from bertctl.words import shorten
 
-_BAR = 40
+_BAR = 40  # characters of the longest bar
 _SHOWN = 12  # tokens of a word that are shown
 
 Stats = Mapping[str, Any]
@@ -58,6 +58,11 @@ def _of(name: str, by_name: Named) -> str:
 
 
 def _figures(by_name: Named) -> Table:
+    """Returns the table with a row per figure, such as `mean length`, and a column per tokenizer.
+
+    The labels of the padding rows name the padded length and the batch size, which are the same
+    for each tokenizer.
+    """
     names = [name for name, _ in by_name]
     padding = by_name[0][1]["padding"]
     rows = (
@@ -82,6 +87,7 @@ def _figures(by_name: Named) -> Table:
 
 
 def _histogram(stats: Stats, title: str) -> Table:
+    """Returns the bar chart of text lengths: a row per range of lengths, such as `9-16` tokens."""
     table = plain_table(
         "tokens",
         "",
@@ -90,21 +96,27 @@ def _histogram(stats: Stats, title: str) -> Table:
         title=title,
         right=("tokens", "texts", "share"),
     )
-    most = max((step["texts"] for step in stats["histogram"]), default=1)
+    largest_count = max((step["texts"] for step in stats["histogram"]), default=1)
     for step in stats["histogram"]:
-        first = step["from"]
-        last = step["to"]
+        shortest = step["from"]
+        longest = step["to"]
         count = step["texts"]
-        bar = "█" * round(_BAR * count / most) or ("▏" if count else "")
-        if first == last:
-            name = f"{first}"
+        bar = "█" * round(_BAR * count / largest_count)
+        if count and not bar:
+            bar = "▏"  # a few texts look different from none
+        if shortest == longest:
+            lengths = f"{shortest}"
         else:
-            name = f"{first}-{last}"
-        table.add_row(name, bar, f"{count:,}", f"{count / stats['texts']:.1%}")
+            lengths = f"{shortest}-{longest}"
+        table.add_row(lengths, bar, f"{count:,}", f"{count / stats['texts']:.1%}")
     return table
 
 
 def _truncation(by_name: Named) -> Table:
+    """Returns the table with a row per `--max-length` that could be chosen, and what it would lose.
+
+    Each tokenizer has four columns; with two tokenizers their headers begin with its name.
+    """
     titles = ("texts cut", "tokens lost", "windows of all", "of one text")
     headers: list[str] = []
     for name, _ in by_name:
