@@ -309,6 +309,12 @@ def is_encoding(name: str) -> bool:
 def _parsed(
     text: str, path: Path, place: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
+    """Returns the JSON object that a text holds.
+
+    Raises:
+        BertctlError: One of `kind`: the text is no JSON, or another value. Its message begins with
+            `place`: the file, or a line of it.
+    """
     require_room_for_json(text, path)
     try:
         values = parse(text)
@@ -327,19 +333,24 @@ def _parsed(
 def _validated(
     values: Mapping[str, Any], model: type[Model], path: Path, place: str, remedy: str
 ) -> Model:
+    """Returns a JSON object's values as a document of ours.
+
+    Raises:
+        DataError: They don't fit. Its message begins with `place`, and names the first such key.
+    """
     from pydantic_core import ValidationError
 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "missing":
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
             value_text = ""
         else:
-            value_text = f", {json.dumps(first['input'], default=str)[:60]} given"
+            value_text = f", {json.dumps(problem['input'], default=str)[:60]} given"
         if key == "schema":
             value_text += f" (written by another bertctl than this {__version__})"
         raise DataError(
-            f"{place}: {key[:200]}: {first['msg'].lower()}{value_text}", remedy=remedy, file=path
+            f"{place}: {key[:200]}: {problem['msg'].lower()}{value_text}", remedy=remedy, file=path
         ) from error

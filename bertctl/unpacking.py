@@ -83,6 +83,12 @@ class _Unpacker(io.RawIOBase):
         return len(data)
 
     def _refusal(self, reason: str, n_packed: int) -> DataError:
+        """Returns the error for a file that becomes too much.
+
+        Args:
+            reason: What is too much, as it follows the file's name.
+            n_packed: Packed bytes that were read so far.
+        """
         sizes = (
             f"{human_bytes(n_packed)} became {human_bytes(self._n_bytes)} with {self._n_lines:,} "
             "lines so far"
@@ -118,6 +124,7 @@ def unpacked(raw: BinaryIO, name: str) -> UnpackedFile:
     if raw.seekable() and _is_suspicious(raw):
         start = raw.tell()
         looked_through = UnpackedFile(raw, name)
+        # One block more than is allowed to any file: the reading is what refuses.
         n_left = SMALLEST_REFUSED + _BLOCK
         while n_left > 0 and (block := looked_through.read(_BLOCK)):
             n_left -= len(block)
@@ -130,8 +137,9 @@ def _is_suspicious(raw: BinaryIO) -> bool:
     start = raw.tell()
     head = raw.read(_GLANCE)
     raw.seek(start)
-    most = LARGEST_RATIO * len(head)
+    size_limit = LARGEST_RATIO * len(head)
     try:
-        return len(zlib.decompressobj(wbits=31).decompress(head, most)) >= most
+        # wbits=31: zlib's number for gzip's header with the largest window.
+        return len(zlib.decompressobj(wbits=31).decompress(head, size_limit)) >= size_limit
     except zlib.error:
         return False  # refused where it is read

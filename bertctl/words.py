@@ -168,8 +168,8 @@ def spoken(text: str) -> str:
 
 def first_difference(text: str, other: str) -> int:
     """Returns the first position at which two texts have different characters, or 0."""
-    pairs = zip(text, other, strict=False)
-    return next((i for i, (first, second) in enumerate(pairs) if first != second), 0)
+    character_pairs = enumerate(zip(text, other, strict=False))
+    return next((position for position, pair in character_pairs if pair[0] != pair[1]), 0)
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -293,8 +293,9 @@ class Runs(Answering):
 
     @property
     def _keeps_text(self) -> bool:
-        [first, *_] = self._runs.values()
-        return first.recipe.evaluation.keep_text
+        """Whether answers may hold the texts, as the first run's recipe says."""
+        [first_run, *_] = self._runs.values()
+        return first_run.recipe.evaluation.keep_text
 
     def _answers(
         self, file: MemoryFile, columns: KeptColumns, top_k: int | None

@@ -124,14 +124,22 @@ VERBS = (
 )
 
 
-def _shared(*flags: str, help: str, panel: str = SHARED, **more: Any) -> Any:
+def _shared(*flags: str, help: str, panel: str = SHARED, **settings: Any) -> Any:
+    """Returns the annotation of a flag that every verb has.
+
+    Args:
+        flags: Its names, such as `"--quiet", "-q"`.
+        help: Its line in the help.
+        panel: Heading over that line.
+        settings: Further arguments of `typer.Option`.
+    """
     return Annotated[
         bool,
         typer.Option(
             *flags,
             help=help,
             rich_help_panel=panel,
-            **more,
+            **settings,
         ),
     ]
 
@@ -176,10 +184,10 @@ class Verbs(VerbGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns the verb that was typed, imported, and its arguments."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, verb_arguments = super().resolve_command(ctx, args)
         if command is not None:
             command = verb_command(cast(Verb, find_verb(str(name))))
-        return name, command, rest
+        return name, command, verb_arguments
 
 
 def build() -> Verbs:
@@ -259,17 +267,20 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
 
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
+        """Runs the verb with its output, and makes one of our errors of Ctrl-C.
+
+        Typer gives all arguments by name: the shared options and the verb's own.
+        """
         from bertctl.cli.framework.output import Output
 
         flags = {name: arguments.pop(name) for name in _SHARED}
-        flags.pop("help_all")
+        flags.pop("help_all")  # its callback has acted on it
         if flags.pop("offline"):
             from bertctl.catalog.huggingface_internals import set_hub_variable
 
             set_hub_variable("HF_HUB_OFFLINE", "1")
-        out = Output(
-            **flags, is_printed=prints and not arguments.get("output", arguments.get("destination"))
-        )
+        written_to = arguments.get("output", arguments.get("destination"))
+        out = Output(**flags, is_printed=prints and not written_to)
         current().part(Outputs).append(out)
         on_broken.set(out.warn)
         try:
@@ -315,16 +326,16 @@ def interruption(error: BaseException) -> BertctlError:
     if terminated and was_left():
         return another_ended()
     if terminated:
-        how = "terminated"
+        ending = "terminated"
     else:
-        how = "interrupted"
+        ending = "interrupted"
     notes = getattr(error, "__notes__", None)
     if notes:
         state, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to continue."
-        return InterruptedRunError(f"{how}; {state}", remedy=remedy, terminated=terminated)
+        return InterruptedRunError(f"{ending}; {state}", remedy=remedy, terminated=terminated)
     return InterruptedRunError(
-        f"{how}; only files that were complete by then are kept", terminated=terminated
+        f"{ending}; only files that were complete by then are kept", terminated=terminated
     )
 
 

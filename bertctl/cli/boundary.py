@@ -83,6 +83,12 @@ def _warn_of_plugin(message: str) -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    """Parses a command line, runs its verb, and returns the exit code.
+
+    Raises:
+        UsageError: Typer can't parse the command line, or has no completion for this shell.
+        BertctlError: The verb's own refusal.
+    """
     try:
         code = int(
             build().main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK
@@ -90,6 +96,7 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as error:  # completion, which Typer ends so
         code = int(error.code or 0)
     except typer.TyperException as error:
+        # `bertctl` alone, or a group alone: the message is the help.
         if type(error).__name__ == "NoArgsIsHelpError" and "--json" not in arguments:
             sys.stdout.write(error.format_message() + "\n")
             return ExitCode.USAGE
@@ -134,7 +141,15 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
-    if hasattr(error, "possibilities"):
+    """Returns our refusal for a command line that Typer can't parse.
+
+    It names what was meant where that can be guessed, and the help to read.
+
+    Args:
+        arguments: The command line without `bertctl`, such as `["train", "--epoch", "3"]`.
+        error: What Typer says of it.
+    """
+    if hasattr(error, "possibilities"):  # Typer's NoSuchOption alone has them
         return _unknown_option(arguments, error)
     from bertctl.cli.framework.typed_instead import (
         argument_hint,
@@ -143,6 +158,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
         unknown_verb,
     )
 
+    # pydantic begins the message of a validator with "Value error, ".
     message = error.format_message().replace("Value error, ", "")
     typed = next((word for word in arguments if not word.startswith("-")), "")
     names = [verb.name for verb in VERBS]
@@ -159,19 +175,22 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
         remedy = f"Type `{command} --help` to see its options."
     else:
         remedy = ""
-    words = extra_arguments(message)
-    if words:
-        hint = argument_hint(command.removeprefix("bertctl "), words)
+    extra_words = extra_arguments(message)
+    if extra_words:
+        hint = argument_hint(command.removeprefix("bertctl "), extra_words)
     else:
         hint = ""
     if hint:
-        return UsageError(f"{command} takes no further argument: {words}; {hint}", remedy=remedy)
+        return UsageError(
+            f"{command} takes no further argument: {extra_words}; {hint}", remedy=remedy
+        )
     if message.startswith("Missing argument") and context is not None:
         example = _first_example(context.command.help or "")
         remedy = f"For example: {example}\n{remedy}" if example else remedy
-    match = re.match(r"No such command '([^']*)'", message)
-    if match and context is not None:
-        message = unknown_group_verb(typed, match[1], context.command.list_commands(context))
+    unknown_command = re.match(r"No such command '([^']*)'", message)
+    if unknown_command and context is not None:
+        verbs_of_group = context.command.list_commands(context)
+        message = unknown_group_verb(typed, unknown_command[1], verbs_of_group)
     return UsageError(message, remedy=remedy)
 
 
@@ -188,14 +207,14 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
     """
     from bertctl.cli.framework.typed_instead import option_hint
 
-    words = [*arguments, ""]
-    place = next(
+    words = [*arguments, ""]  # the option may be the last word, with nothing following
+    option_index = next(
         (i for i, word in enumerate(arguments) if word.startswith(error.option_name)),
         len(arguments),
     )
-    typed = words[place] or error.option_name
-    if place < len(arguments):
-        following = words[place + 1]
+    typed = words[option_index] or error.option_name
+    if option_index < len(arguments):
+        following = words[option_index + 1]
     else:
         following = ""
     command = error.ctx.command_path.removeprefix("bertctl ")
@@ -213,7 +232,7 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
-    odd = [
+    not_utf8 = [
         argument
         for argument in arguments
         if argument != argument.encode("utf-8", "ignore").decode()
@@ -237,9 +256,10 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         )
     if isinstance(error, OSError) and error.strerror:
         return UnavailableError(error.strerror)
-    if odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
-        if odd:
-            subject = repr(odd[0])
+    is_file_name = isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"
+    if not_utf8 or is_file_name:
+        if not_utf8:
+            subject = repr(not_utf8[0])
         else:
             subject = "the name of a file"
         return UsageError(

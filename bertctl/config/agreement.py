@@ -103,10 +103,12 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             ("data.encoding",),
             f"unknown text encoding '{data.encoding}'; utf-8 or latin-1 fits",
         )
-    for first, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
-        if getattr(data, first) is not None and getattr(data, first) == getattr(data, other):
+    column_fields = ("text_column", "pair_column", "label_column")
+    for name, later_name in itertools.combinations(column_fields, 2):
+        column = getattr(data, name)
+        if column is not None and column == getattr(data, later_name):
             yield Disagreement(
-                (f"data.{other}", f"data.{first}"), f"the same column as data.{first}"
+                (f"data.{later_name}", f"data.{name}"), f"the same column as data.{name}"
             )
     if labels.label_separator and labels.multi_label is False:
         fields = ("text_classification.label_separator", "text_classification.multi_label")

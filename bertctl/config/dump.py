@@ -117,12 +117,11 @@ def differing(
 
     A field of the task of one of them alone is None in the other.
     """
-    then = dict(own_fields(before))
-    here = dict(own_fields(now))
-    names = (name for name in then | here if name not in but)
-    return [
-        (name, then.get(name), here.get(name)) for name in names if then.get(name) != here.get(name)
-    ]
+    old_values = dict(own_fields(before))
+    new_values = dict(own_fields(now))
+    names = [name for name in old_values | new_values if name not in but]
+    rows = [(name, old_values.get(name), new_values.get(name)) for name in names]
+    return [(name, old, new) for name, old, new in rows if old != new]
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
@@ -133,24 +132,25 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
     The value of a field that the preset `auto` is to choose is `auto`.
     """
     values = shown_values(recipe)
-    others = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
+    left_out = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
     if recipe.task != PRETRAINING:
-        others.add("masking")
+        left_out.add("masking")
     if recipe.probe == ProbeSection():
-        others.add("probe")
+        left_out.add("probe")
     if recipe.few_shot == FewShotSection():
-        others.add("few_shot")
+        left_out.add("few_shot")
     if recipe.lora == LoraSection():
-        others.add("lora")
+        left_out.add("lora")
     if recipe.distillation == DistillationSection():
-        others.add("distillation")
+        left_out.add("distillation")
     for dotted in fields():
         section, _, name = dotted.rpartition(".")
-        if section not in others:
+        if section not in left_out:
             yield dotted, values[section][name] if section else values[name]
 
 
 def _comment(text: str, indent: str) -> list[str]:
+    """Returns the lines of a YAML comment, wrapped: `"Seed."` -> `["  # Seed."]`."""
     mark = f"{indent}# "
     lines = textwrap.wrap(
         " ".join(text.split()),
@@ -162,6 +162,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _yaml(name: str, value: Any) -> str:
+    """Returns `name: value` as YAML on one line; only a long description is folded."""
     if isinstance(value, list):
         return f"{name}: {_dumped(value, flow=True, width=sys.maxsize)}"
     if name == "description" and len(value) > _WIDTH and value.isprintable():
@@ -170,6 +171,7 @@ def _yaml(name: str, value: Any) -> str:
 
 
 def _dumped(value: Any, *, flow: bool, width: int) -> str:
+    """Returns a value as YAML: `[1, 2]` on one line where `flow`, else an entry a line."""
     text: str = yaml.dump(
         value,
         Dumper=Dumper,

@@ -33,13 +33,10 @@ class FieldDoc(NamedTuple):
 
         They are its first sentence with what is said of the default, and the rest.
         """
-        first, *others = self.text.replace(". ", ".\n").splitlines()
-        defaults = [other for other in others if other.startswith("Default: ")]
-        return (
-            " ".join([first, *defaults])
-            + "\n\n"
-            + " ".join(other for other in others if other not in defaults)
-        )
+        summary, *sentences = self.text.replace(". ", ".\n").splitlines()
+        defaults = [sentence for sentence in sentences if sentence.startswith("Default: ")]
+        details = [sentence for sentence in sentences if sentence not in defaults]
+        return " ".join([summary, *defaults]) + "\n\n" + " ".join(details)
 
 
 @functools.cache

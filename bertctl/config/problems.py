@@ -135,6 +135,11 @@ def shown(value: Any) -> str:
 
 
 def _nearest(path: str) -> list[str]:
+    """Returns the fields or sections that an unknown key may mean, by dotted name.
+
+    The same word is looked for first in the key's section, then as a name elsewhere or in other
+    programs; then a similar word, again in the section first.
+    """
     section, _, word = path.rpartition(".")
     word = word.replace("-", "_").lower()
     known = [*fields(), *OF_FILES]
@@ -156,12 +161,13 @@ def _nearest(path: str) -> list[str]:
 
 
 def meant(word: str) -> list[str]:
-    """Returns the fields of a recipe that have this name (with `_`).
+    """Returns the fields of a recipe that have this name (with `_`), such as `training.epochs`.
 
     Else it returns what other programs mean by it.
     """
     same_name = [name for name in fields() if name.rpartition(".")[2] == word]
-    return same_name or [name for other, name in other_names("names").items() if other == word]
+    names_elsewhere = other_names("names").items()
+    return same_name or [field for elsewhere, field in names_elsewhere if elsewhere == word]
 
 
 @functools.cache
@@ -177,8 +183,8 @@ def field_schema(path: str) -> dict[str, Any]:
     """
     recipe_schema = _json_schema(task_names())
     schema: dict[str, Any] = recipe_schema
-    for part in path.split("."):
-        schema = schema["properties"][part]
+    for key in path.split("."):
+        schema = schema["properties"][key]
         if "$ref" in schema:
             schema = recipe_schema["$defs"][schema["$ref"].rsplit("/", 1)[1]]
     choices = schema.get("anyOf")
@@ -205,10 +211,10 @@ def _what_fits(schema: Mapping[str, Any]) -> str:
 def _what_fits_itself(schema: Mapping[str, Any]) -> str:
     """Returns which values a field's schema accepts, in words; null is left out."""
     if "enum" in schema:
-        *others, last = schema["enum"]
-        if not others:
-            return str(last)
-        return f"{', '.join(others)} or {last}"
+        *words, last_word = schema["enum"]
+        if not words:
+            return str(last_word)
+        return f"{', '.join(words)} or {last_word}"
     match schema["type"]:
         case "boolean":
             return "true or false"
@@ -235,15 +241,16 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
 
 
 def _range(schema: Mapping[str, Any]) -> str:
+    """Returns a number's bounds with a blank before: `{"minimum": 1}` -> `" of at least 1"`."""
     words = {
         "minimum": "of at least",
         "exclusiveMinimum": "above",
         "maximum": "at most",
         "exclusiveMaximum": "below",
     }
-    parts = [f"{bound} {schema[name]:.12g}" for name, bound in words.items() if name in schema]
-    if parts:
-        return f" {' and '.join(parts)}"
+    bounds = [f"{word} {schema[name]:.12g}" for name, word in words.items() if name in schema]
+    if bounds:
+        return f" {' and '.join(bounds)}"
     return ""
 
 

@@ -55,6 +55,12 @@ class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
     peek_event: Any
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """Returns the next node as PyYAML does, and counts it.
+
+        Raises:
+            ComposerError: It is an alias: a few of them can stand for billions of values.
+            _TooLargeError: The document has too many nodes.
+        """
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
@@ -172,11 +178,11 @@ def read_document(text: str) -> Document:
         else:
             line = 1
             column = 1
-        message = " ".join(part for part in (error.context, error.problem) if part)
+        message = " ".join(filter(None, (error.context, error.problem)))
         document.problems.append((line, f"column {column}: not YAML: {message[:300]}"))
     except _TooLargeError:
-        most = f"{MOST_CHARACTERS:,} characters or {_MOST_NODES:,} keys and values"
-        document.problems.append((1, f"larger than is read: more than {most}"))
+        limits = f"{MOST_CHARACTERS:,} characters or {_MOST_NODES:,} keys and values"
+        document.problems.append((1, f"larger than is read: more than {limits}"))
     except RecursionError:
         document.problems.append((1, "not a recipe: nested too deeply"))
     return document
@@ -211,6 +217,13 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
 
 
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
+    """Returns a YAML mapping as a dictionary, without keys and values that are refused.
+
+    Args:
+        node: The mapping.
+        path: Keys that lead to it, such as `("training",)`; empty at the root.
+        document: Gets the line of each key, and what is wrong with keys and values.
+    """
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -222,21 +235,30 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
             document.problems.append((line, f"{message} stands where a key should be"))
             continue
         key: str = key_node.value
-        where = (*path, key)
-        if where in document.lines:
-            name = ".".join(where)
+        key_path = (*path, key)
+        if key_path in document.lines:
+            name = ".".join(key_path)
             document.problems.append(
-                (line, f"{name}: given twice, first in line {document.lines[where]}; keep one")
+                (line, f"{name}: given twice, first in line {document.lines[key_path]}; keep one")
             )
             continue
-        document.lines[where] = line
-        value = _value(value_node, where, document)
+        document.lines[key_path] = line
+        value = _value(value_node, key_path, document)
         if value is not _REFUSED:
             values[key] = value
     return values
 
 
 def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
+    """Returns the plain value, list or dictionary of a node.
+
+    It is `_REFUSED`, with a problem in the document, for a value that is not allowed.
+
+    Args:
+        node: The value.
+        path: Keys that lead to it, such as `("training", "epochs")`.
+        document: Gets the lines of keys, and what is wrong.
+    """
     if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":

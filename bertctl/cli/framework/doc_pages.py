@@ -69,6 +69,10 @@ def pages_of_verb(verb: str) -> list[str]:
 
 
 def _read_page(path: Path) -> DocPage:
+    """Returns the page that a Markdown file holds.
+
+    Its first line is `<!-- group: ...; order: ... -->`, maybe with `verbs: ...`.
+    """
     source = path.read_text(encoding="utf-8")
     front_matter = _FRONT_MATTER.match(source)
     if front_matter is None:
@@ -134,6 +138,11 @@ def find_sections(words: str) -> list[SectionMatch]:
 
 
 def _ranked_sections(phrases: list[str]) -> list[SectionMatch]:
+    """Returns the sections in which every phrase begins a word, the most fitting first.
+
+    A page of that name comes first, then headings, then the section with the most matches; the
+    list of changes is last, as it names everything.
+    """
     patterns = [re.compile(rf"(?<!\w){re.escape(phrase)}", re.IGNORECASE) for phrase in phrases]
     ranked = []
     for position, page in enumerate(load_pages().values()):

@@ -175,6 +175,7 @@ def folds(
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:
+        # The first parameter that has no Typer object is the one that no option gives.
         out, *verb_parameters = inspect.signature(verb).parameters.values()
         folded = next(
             verb_parameter
@@ -186,12 +187,12 @@ def folds(
         def command(out: Any, **arguments: Any) -> None:
             verb(out, **{folded.name: fold(arguments)}, **arguments)
 
-        others = [
+        own_parameters = [
             verb_parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for verb_parameter in verb_parameters
             if verb_parameter is not folded
         ]
-        signature = inspect.Signature([out, *before, *others, *after])
+        signature = inspect.Signature([out, *before, *own_parameters, *after])
         command.__signature__ = signature  # type: ignore[attr-defined]
         return command
 

@@ -143,6 +143,7 @@ class ProgressDisplay:
             self._drawn_at = 0.0
 
     def _is_due(self, phase: _Phase, now: float) -> bool:
+        """Whether a plain line is due: by time and share of the work, see the module."""
         waited = now - self._line_at
         outermost = next(iter(self._phases.values()))
         if waited < _SECONDS_BETWEEN_LINES:

@@ -138,30 +138,33 @@ class TextSource:
         listener.finish("texts")
 
     def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
+        """Yields the lines of a file, each a text; warns of bytes replaced and of an empty file."""
         from bertctl.data.file_contents import begins_like_json_row
         from bertctl.data.files import tell_json_lines
         from bertctl.tokenization.lines import LineReader
 
         source = source_of(file)
-        read = json_lines = 0
+        n_lines = 0
+        n_json_lines = 0
         with open_bytes(source) as raw:
             reader = LineReader(raw, source_name(source), replace=self.replace)
             for lines in reader:
-                read += len(lines)
-                json_lines += sum(map(begins_like_json_row, lines))
-                listener.expect(rows_expected(raw, read))
+                n_lines += len(lines)
+                n_json_lines += sum(map(begins_like_json_row, lines))
+                listener.expect(rows_expected(raw, n_lines))
                 yield TextChunk(lines)
         if reader.replaced:
             listener.warn(
                 f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 "
                 "were replaced"
             )
-        if not read:
+        if not n_lines:
             listener.warn(f"{source_name(source)} is empty")
-        if self.input_format is None:
-            tell_json_lines(json_lines, read, source_name(source), listener)
+        if self.input_format is None:  # lines was our guess, and JSON lines may be what was meant
+            tell_json_lines(n_json_lines, n_lines, source_name(source), listener)
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
+        """Yields the texts of a table, with pairs and ids where it has such columns."""
         from bertctl.config.recipe_sections import DataSection
         from bertctl.data.read_options import SkippedRows
         from bertctl.data.text_rows import TEXT_READER
@@ -184,6 +187,7 @@ class TextSource:
             skipped.finish(self.beside, listener)
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
+        """Yields all texts of the split as one chunk, with their pairs where it has a column."""
         from bertctl.config.recipe_sections import DataSection
         from bertctl.features.source import rows_of_split
 
@@ -224,6 +228,7 @@ class InputIds:
 
 
 def _fold(arguments: dict[str, Any]) -> TextSource:
+    """Takes the options of texts out of a verb's arguments; returns a source without files."""
     options = {
         option.name: value
         for option in _OPTIONS
@@ -243,9 +248,16 @@ def _fold(arguments: dict[str, Any]) -> TextSource:
 
 
 def _fold_files(arguments: dict[str, Any]) -> TextSource:
+    """Takes FILE ... and the options of texts out of a verb's arguments; returns their source.
+
+    Raises:
+        UsageError: Both files and --data were given, or neither.
+    """
     files = arguments.pop("files")
     source = _fold(arguments)
-    if bool(files) == (source.data is not None):
+    has_files = bool(files)
+    has_data_set = source.data is not None
+    if has_files == has_data_set:
         if files:
             message = "files and --data exclude each other"
         else:
