@@ -49,11 +49,11 @@ class AppendedFile:
         Raises:
             UnavailableError: the disk is full.
         """
-        left = memoryview(data)
+        unwritten = memoryview(data)
         with failures_of(self._path):
             try:
-                while left:
-                    left = left[self._file.write(left) :]
+                while unwritten:
+                    unwritten = unwritten[self._file.write(unwritten) :]
                 self._size += len(data)
             except OSError:
                 with suppress(OSError):
@@ -82,7 +82,7 @@ class AppendedFile:
 class AppendedArray:
     """`.npy` file that grows by rows.
 
-    The header of numpy header has room for a longer number, so growing moves no row.
+    numpy's header has room for a longer number, so growing moves no row.
 
     The header counts the rows of the last `sync`, so that who reads along
     (`numpy.load(path, mmap_mode="r")`) sees whole rows only.
@@ -125,6 +125,7 @@ class AppendedArray:
         self._file.close()
 
     def _header(self) -> bytes:
+        """Returns the `.npy` header for the present number of rows."""
         header = io.BytesIO()
         fields = {
             "descr": self._dtype.str,

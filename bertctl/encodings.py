@@ -130,6 +130,10 @@ def _decoded(data: bytes, encoding: str) -> str | None:
 
 
 def _latin_candidates(data: bytes) -> list[Candidate]:
+    """Returns the Latin encodings by which the bytes are a text.
+
+    Nearly all characters beyond ASCII have to be letters of its language, and to stand in words.
+    """
     candidates = []
     for encoding in _LATIN_ENCODINGS:
         text = _decoded(data, encoding)

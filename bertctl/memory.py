@@ -94,10 +94,11 @@ def _group_paths(text: str) -> Iterator[tuple[str, str]]:
     The name is empty for version 2.
     """
     for line in text.splitlines():
-        number, *rest = line.split(":", 2)
-        if not number.isdecimal() or len(rest) < 2:
+        # "4:cpu,memory:/group" in version 1, "0::/group" in version 2
+        number, *controllers_and_path = line.split(":", 2)
+        if not number.isdecimal() or len(controllers_and_path) < 2:
             continue
-        controllers, path = rest
+        controllers, path = controllers_and_path
         for controller in controllers.split(","):
             yield controller, path
 

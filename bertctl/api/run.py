@@ -200,6 +200,7 @@ class Run(Answering):
         return _values(document)
 
     def _evaluate_split(self, split: str | None) -> Scores:
+        """Scores a split, or anew all that were scored; returns their values by split."""
         scored_before = self.metrics
         scores = _values(evaluate_run(self._trained, split=split))
         write_card(self._trained.folder)

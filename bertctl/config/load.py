@@ -421,6 +421,7 @@ class _Layers:
         return "text-classification"
 
     def _put(self, dotted: str, value: Any, origin: Origin) -> None:
+        """Sets a field on top of all files; a relative path is relative to the working folder."""
         section, _, name = dotted.rpartition(".")
         if section:
             into = self._values.setdefault(section, {})
@@ -451,7 +452,7 @@ class _Layers:
         if disagreeing:
             return self._note_disagreements(disagreeing, ())
         bad: list[str] = []
-        rest = {
+        valid_values = {
             key: dict(value) if isinstance(value, dict) else value
             for key, value in self._values.items()
         }
@@ -461,9 +462,9 @@ class _Layers:
             *section, name = place(entry)
             bad.append(".".join((*section, name)))
             self._problems.append((self._origin(bad[-1]), entry))
-            (rest[section[0]] if section else rest).pop(name, None)
+            (valid_values[section[0]] if section else valid_values).pop(name, None)
         try:
-            Recipe.model_validate(rest)
+            Recipe.model_validate(valid_values)
         except ValidationError as remaining:
             self._note_disagreements(disagreements_in(remaining), bad)
         return None

@@ -207,11 +207,15 @@ def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) ->
 
 
 def _beside(flags: str, text: str, wide: int, room: int) -> str:
-    first, *others = textwrap.wrap(text, room) or [""]
+    """Returns an option's flags with its text in a second column.
+
+    The first column is `wide` characters wide, the second `room`.
+    """
+    first_line, *further_lines = textwrap.wrap(text, room) or [""]
     return "\n".join(
         [
-            f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}",
-            *(" " * (wide + 4) + o for o in others),
+            f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first_line}",
+            *(" " * (wide + 4) + line for line in further_lines),
         ]
     )
 
@@ -251,6 +255,7 @@ def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> st
 
 
 def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
+    """Returns the help of a parameter with its default; its first paragraph or everything."""
     text = parameter.help or ""
     if not everything:
         text = _first_paragraph(text)

@@ -212,7 +212,7 @@ class Output(Listener):
         """
         log = ThirdPartyLog(echo=self.detail if self.verbose else None)
         root = logging.getLogger()
-        before = root.handlers[:]
+        handlers_before = root.handlers[:]
         logging.captureWarnings(capture=True)
         root.handlers = [log]
         self._folds = True
@@ -221,7 +221,7 @@ class Output(Listener):
         finally:
             self._folds = False
             self.close()
-            root.handlers = before
+            root.handlers = handlers_before
             logging.captureWarnings(capture=False)
             log.close()
 

@@ -45,6 +45,7 @@ class _Door(io.FileIO):
         self._lost = current().part(_Streams).lost
 
     def write(self, data: Any, /) -> int:
+        """Writes bytes; from the first failure on, which is kept, they go to the null device."""
         try:
             return os.write(self.fileno(), data)
         except OSError as error:
@@ -74,6 +75,7 @@ class _Stream(io.TextIOWrapper):
                 parts = re.split(r"(\x1b\[[\d;]*m)", text)
             else:
                 parts = [text]
+            # Splitting by a group puts the colour codes at the odd positions.
             text = "".join(part if i % 2 else spoken(part) for i, part in enumerate(parts))
         return super().write(text)
 
@@ -189,6 +191,13 @@ def flush() -> None:
 
 
 def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
+    """Returns a stream of ours in place of stdout (1) or stderr (2).
+
+    Args:
+        number: The descriptor.
+        guarded: Whether control characters and workflow commands are written as visible text.
+        strict: Whether a failure to write is raised, too.
+    """
     was: TextIO | None = (sys.stdout, sys.stderr)[number - 1]
     stream = _Stream(
         io.BufferedWriter(_Door(number, strict=strict)),
