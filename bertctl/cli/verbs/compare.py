@@ -52,6 +52,12 @@ def compare(
 
 
 def _answer(comparison: dict[str, Any], width: int) -> list[Shown]:
+    """Returns what is printed: a letter for each run, then the tables, which name runs by letter.
+
+    Args:
+        comparison: The answer with `--json`.
+        width: Columns of the terminal.
+    """
     from rich.text import Text
 
     from bertctl.reporting.comparison_tables import tables
@@ -91,14 +97,15 @@ def _narrow_differences(header: list[str], rows: list[list[str]]) -> list[Shown]
     """
     from rich.text import Text
 
-    place = header.index("method")
+    method_column = header.index("method")
     columns = [name for name in header if name != "method"]
     table = plain_table(*columns, title="\ndifferences", right=_numbers(columns))
     metrics_by_method: dict[str, list[str]] = {}
     for row in rows:
-        cells = [cell.replace(" to ", " to\n") for cell in (*row[:place], *row[place + 1 :])]
+        without_method = (*row[:method_column], *row[method_column + 1 :])
+        cells = [cell.replace(" to ", " to\n") for cell in without_method]
         table.add_row(*map(Text, cells), style=_COLOURS.get(row[-1]))
-        metrics = metrics_by_method.setdefault(row[place], [])
+        metrics = metrics_by_method.setdefault(row[method_column], [])
         if row[0] not in metrics:
             metrics.append(row[0])
 

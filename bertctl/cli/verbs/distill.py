@@ -102,6 +102,7 @@ def distill(
         _check_plain(flags)
 
     def beside(student: Path, listener: "Listener") -> tuple[dict[str, Any], list[Shown]]:
+        """Returns how the trained student compares with its teacher, as JSON and to print."""
         plain = None
         if compare_plain:
             plain = _train_plain(traced[0], student, flags, listener)

@@ -64,6 +64,7 @@ def docs(out: Output, topic: TopicArgument = None, grep: GrepOption = None) -> N
 
 
 def _list(out: Output, pages: dict[str, DocPage]) -> None:
+    """Prints the names and titles of all pages, under the heading of their group."""
     wide = max(len(name) for name in pages)
     lines = []
     for group, members in itertools.groupby(pages.values(), key=lambda page: page.group):
@@ -73,11 +74,19 @@ def _list(out: Output, pages: dict[str, DocPage]) -> None:
         {"topic": page.name, "title": page.title, "group": page.group, "summary": page.summary}
         for page in pages.values()
     ]
+    # The first line is the empty one above the first heading.
     out.answer({"topics": topics}, "\n".join(lines[1:]))
     out.say("Show a page with: bertctl docs TOPIC. Search all pages with: bertctl docs WORD")
 
 
 def _grep(out: Output, regex: str, words: str) -> None:
+    """Prints the lines of all pages that match, as grep does: `training:12: the line`.
+
+    Args:
+        out: Prints the answer.
+        regex: As typed; upper and lower case are one.
+        words: A topic typed beside it, which is refused.
+    """
     if words:
         raise UsageError(
             "--grep searches all pages and takes no topic",
@@ -103,6 +112,13 @@ def _grep(out: Output, regex: str, words: str) -> None:
 
 
 def _search(out: Output, words: str, pages: dict[str, DocPage]) -> None:
+    """Prints the sections that contain the words; only `--json` gives all of them.
+
+    Args:
+        out: Prints the answer and messages.
+        words: What was typed, which is not the name of a page.
+        pages: By name, for the error message.
+    """
     matches = find_sections(words)
     if not matches:
         raise UsageError(
@@ -121,6 +137,7 @@ def _search(out: Output, words: str, pages: dict[str, DocPage]) -> None:
 
 
 def _show(out: Output, page: DocPage) -> None:
+    """Prints a page: laid out on a terminal, as Markdown to a file or pipe."""
     document = {
         "topic": page.name,
         "group": page.group,
@@ -149,6 +166,8 @@ def markdown(text: str) -> "Markdown":
                 if isinstance(table, Table):
                     for column in table.columns:
                         column.overflow = "fold"
+                    # An unbroken first column may take a third of the width, so that the others
+                    # have room.
                     widest = max(cell_len(str(cell)) for cell in table.columns[0].cells)
                     table.columns[0].no_wrap = widest <= options.max_width // 3
                 yield table

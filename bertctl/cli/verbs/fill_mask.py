@@ -89,6 +89,7 @@ def fill_mask(
 
 
 def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
+    """Yields a table of candidate words for each mask; several are numbered from 1."""
     from bertctl.reporting.document import record_table
 
     for number, mask in enumerate(answer["masks"], start=1):

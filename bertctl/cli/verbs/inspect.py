@@ -119,19 +119,30 @@ def _facts(anatomies: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 
 def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what the table says of a model, such as `{"parameters": "4,386,178", ...}`.
+
+    Each model has the same keys in the same order; what it lacks is empty.
+
+    Args:
+        anatomy: What `inspect_model` returns.
+    """
     run = anatomy["run"]
     sizes = anatomy["sizes"]
     work = anatomy["flops"]
     need = anatomy["memory_bytes"]
     if run:
         origin = "probe on" if run["probe"] else "from"
-        about = f"{run['recipe']}: {run['task']}, {origin} {run['model']}"
+        trained_for = f"{run['recipe']}: {run['task']}, {origin} {run['model']}"
     else:
-        about = ""
+        trained_for = ""
+    if anatomy["tokenizer"]:
+        tokenizer_kind = anatomy["tokenizer"]["kind"]
+    else:
+        tokenizer_kind = "of a kind that only transformers reads"
     batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"
     return {
         "saved from": f"{anatomy['trained_as']} ({anatomy['family']})",
-        "run": about,
+        "run": trained_for,
         "labels": ", ".join(anatomy["labels"]),
         "parameters": f"{anatomy['parameters']:,}",
         "trainable": f"{anatomy['trainable']:,}",
@@ -140,9 +151,7 @@ def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:
         ),
         "layers": f"{sizes['layers']} of width {sizes['hidden']}, {sizes['heads']} heads",
         "longest input": f"{sizes['positions']:,} tokens" if sizes["positions"] else "no limit",
-        "tokenizer": anatomy["tokenizer"]["kind"]
-        if anatomy["tokenizer"]
-        else "of a kind that only transformers reads",
+        "tokenizer": tokenizer_kind,
         "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G "
         f"per {work['length']}",
         "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, "
@@ -151,13 +160,20 @@ def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _parts(parts: Mapping[str, Any]) -> TableBlock:
+    """Returns the parameters of each part: embeddings, each layer with its blocks, pooler, head.
+
+    Args:
+        parts: Counts; those of `layers` are a list with a mapping of block to count per layer.
+    """
     layers = [
         {"part": f"layer {i}", "parameters": sum(layer.values()), **layer}
         for i, layer in enumerate(parts["layers"], 1)
     ]
-    rest = [
+    above_layers = [
         {"part": part, "parameters": parts[part]}
         for part in ("pooler", "head", "other")
         if parts[part]
     ]
-    return record_table([{"part": "embeddings", "parameters": parts["embeddings"]}, *layers, *rest])
+    return record_table(
+        [{"part": "embeddings", "parameters": parts["embeddings"]}, *layers, *above_layers]
+    )

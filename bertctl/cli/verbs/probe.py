@@ -80,6 +80,13 @@ def probe(
 
 
 def _answer(out: Output, result: "ProbeResult", *, total: float) -> None:
+    """Prints the scores of each layer and of the best classifier, and where the time went.
+
+    Args:
+        out: Prints the answer and messages.
+        result: What the probe found.
+        total: Seconds since the command began, which include opening the model.
+    """
     from bertctl.reporting.probe_results import probe_table
     from bertctl.reporting.summary import results_table
 

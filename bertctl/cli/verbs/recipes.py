@@ -291,6 +291,10 @@ def check_recipe(name_or_path: str) -> BertctlError | None:
 
 
 def _unknown_names(recipe: "Recipe") -> Iterator[str]:
+    """Yields what is wrong with the data set and the model that a recipe names.
+
+    The field comes first: `model.name: ...`. Nothing is fetched.
+    """
     from bertctl.catalog.datasets import find_dataset
     from bertctl.catalog.models import MODELS
 
@@ -305,12 +309,13 @@ def _unknown_names(recipe: "Recipe") -> Iterator[str]:
         except UsageError as error:
             yield f"data.name: {error.message}"
     model = recipe.model.name
-    known = set[str]()
+    catalog_names = set[str]()
     for row in MODELS.values():
-        known.update((row.name, row.hub_id.split("/")[1]))
+        # Both `bert-base` and the hub id without its owner, `bert-base-uncased`, name a model.
+        catalog_names.update((row.name, row.hub_id.split("/")[1]))
     # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a
     # folder here.
-    if model not in known and "/" not in model and not Path(model).is_dir():
+    if model not in catalog_names and "/" not in model and not Path(model).is_dir():
         yield f"model.name: {unknown('model', model, MODELS)}"
 
 
@@ -342,6 +347,7 @@ def _verb(recipe: "Recipe") -> str:
 
 
 def _recipe_row(name: str) -> dict[str, Any]:
+    """Returns what `recipes ls --json` says of a built-in recipe."""
     recipe = RecipeRequest(name).load()
     return {
         "name": name,
@@ -356,9 +362,13 @@ def _recipe_row(name: str) -> dict[str, Any]:
 
 
 def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
+    """Returns the built-in recipes: their key in the JSON document, their rows, and a table.
+
+    In the table a task's own recipe is a heading, and those for its data sets are below it.
+    """
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    # Recipes for files of one's own, above those of their task.
+    # A recipe with the name of a task is for files of one's own. `pretrain` is named for its verb.
     headings = {"pretrain"} | {row["task"] for row in rows}
     for row in sorted(
         rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
@@ -367,12 +377,17 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
             indent = ""
         else:
             indent = "  "
-        first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
-        table.add_row(indent + row["name"], first, style="" if indent else "bold")
+        first_sentence = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
+        table.add_row(indent + row["name"], first_sentence, style="" if indent else "bold")
     return "recipes", rows, table
 
 
 def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
+    """Returns the models of the catalog: their key in the JSON document, rows, and lines to print.
+
+    Args:
+        long: Prints layers, tokenizer, objective and source instead of length and hub id.
+    """
     from bertctl.catalog.models import MODELS
 
     lines = [
@@ -396,6 +411,7 @@ def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
 
 
 def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
+    """Returns the built-in data sets: their key in the JSON document, rows, and lines to print."""
     from bertctl.catalog.datasets import builtin_datasets
 
     lines = [f"{'data':12} {'task':21} primary metric"]

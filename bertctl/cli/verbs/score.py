@@ -98,6 +98,12 @@ def score(
 
 
 def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
+    """Yields a text with its unlikely tokens shaded and a table of tokens; of a pair both texts.
+
+    Args:
+        answer: Of one text: `text`, `pieces` and figures. Of a pair: two such, `good` and `bad`,
+            the first and the second one typed, and which is likelier.
+    """
     from bertctl.reporting.document import Passage, ShadedWord, record_table
     from bertctl.reporting.explanations import coloured_passage
 
@@ -109,12 +115,10 @@ def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
         words = []
         end = 0
         for piece in side["pieces"]:
+            # What is between two tokens, mostly a space, has no likelihood and no shade.
             words.append(ShadedWord(side["text"][end : piece["start"]]))
-            words.append(
-                ShadedWord(
-                    side["text"][piece["start"] : piece["end"]], piece["log_likelihood"] / _ODD
-                )
-            )
+            token_text = side["text"][piece["start"] : piece["end"]]
+            words.append(ShadedWord(token_text, piece["log_likelihood"] / _ODD))
             end = piece["end"]
         yield from coloured_passage(Passage(title, words, _figures(side)))
         if "text" in answer:
@@ -137,6 +141,7 @@ def _figures(of: Mapping[str, Any]) -> str:
 
 
 def _summary_line(summary: Mapping[str, Any]) -> str:
+    """Returns the figures of all texts; for pairs, in how many the first text is likelier."""
     figures_text = f"{summary['texts']:,} texts: {_figures(summary)}"
     if "pairs" not in summary:
         return figures_text

@@ -190,6 +190,7 @@ def _check_answer(
     layout: str | None,
     output: Path | None,
 ) -> None:
+    """Refuses options that ask for two kinds of answer at once: tokens, texts or a table."""
     if compare and not stats:
         raise UsageError(
             "--compare puts the numbers of two tokenizers side by side", remedy="Add --stats."
@@ -229,6 +230,14 @@ def _format(
 
 
 def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation") -> None:
+    """Prints each window of the typed texts with its tokens aligned, or all as one JSON document.
+
+    Args:
+        out: Prints the answer.
+        opened: The tokenizer.
+        chunk: The texts of the command line; `--pair` gives all of them the same second text.
+        limits: How texts are cut; a stride makes windows of them.
+    """
     from bertctl.tokenization.reference import unknown_id
     from bertctl.tokenization.view import TokenView
     from bertctl.tokenization.windows import WindowEncoder
@@ -241,20 +250,24 @@ def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Tru
     views: list[Any] = []
     documents: list[dict[str, Any]] = []
     for text in WindowEncoder(opened.tokenizer, limits).encode(chunk):
-        sides = {"text": chunk.texts[text.index]} | ({} if pair is None else {"pair": pair})
+        sides = {"text": chunk.texts[text.index]}
+        if pair is not None:
+            sides["pair"] = pair
+        # With a stride the windows hold all tokens, and the view says of none that it was cut.
         if limits.stride is None:
-            full = text.full_length
+            full_length = text.full_length
         else:
-            full = None
+            full_length = None
         for window, record in zip(text.windows, text.records(limits), strict=True):
-            views += [""] if views else []
+            if views:
+                views.append("")  # an empty line between two
             views.append(
                 TokenView(
                     window,
                     sides["text"],
                     pair,
                     unknown=unknown,
-                    full_length=full,
+                    full_length=full_length,
                 )
             )
             documents.append({**sides, **record})
@@ -269,6 +282,15 @@ def _write(
     output: Path | None,
     limits: "Truncation",
 ) -> "Totals":
+    """Writes the tokens of all texts, and returns how many texts and tokens there were.
+
+    Args:
+        opened: The tokenizer.
+        chunks: The texts.
+        layout: `jsonl`, `ids`, `tokens` or `parquet`.
+        output: A file; None writes to stdout.
+        limits: How texts are cut.
+    """
     from bertctl.tokenization.formats import id_writer, write_records
     from bertctl.tokenization.stream import run
     from bertctl.tokenization.windows import WindowEncoder
@@ -280,6 +302,7 @@ def _write(
         from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
 
         with id_writer(layout, file, opened.tokenizer) as write:
+            # The fast encoder knows neither windows nor another way to cut a pair.
             if limits.stride is not None or limits.strategy != "longest_first":
                 return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
             encoder = TextEncoder(
@@ -289,8 +312,17 @@ def _write(
 
 
 def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | None) -> None:
+    """Prints how many texts were cut, and what was written to a file.
+
+    Args:
+        out: Prints the answer and messages.
+        totals: The counts of the run.
+        limits: How texts were cut.
+        output: The file; None for stdout, where the tokens themselves are the answer.
+    """
     if totals.truncated:
         share = totals.truncated / totals.texts
+        # A warning only where more than a text in a hundred lost something.
         say = out.warn if share > 0.01 else out.say
         say(
             f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at "
@@ -308,6 +340,14 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
 def _decode(
     out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None
 ) -> None:
+    """Writes a line of text for each line of ids; with `--json` one document at the end.
+
+    Args:
+        out: Prints the answer.
+        opened: The tokenizer.
+        chunks: Lines of ids, such as `101 7592 102`.
+        output: A file; None writes to stdout.
+    """
     from bertctl.tokenization.decode import Decoder
 
     decoder = Decoder(opened.tokenizer)
@@ -331,6 +371,15 @@ def _stats(
     special_tokens: bool,
     length: int,
 ) -> None:
+    """Prints the statistics of the texts: lengths, padding, and what truncation would lose.
+
+    Args:
+        out: Prints the answer.
+        opened: One tokenizer, or two to compare.
+        chunks: The texts.
+        special_tokens: Whether [CLS] and [SEP] count.
+        length: Tokens that the figure of padding to a fixed length takes.
+    """
     from bertctl.cli.verbs.token_tables import stats_view
     from bertctl.tokenization.stats import collect
 
