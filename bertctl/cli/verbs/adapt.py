@@ -127,24 +127,28 @@ def _arms_table(document: dict[str, Any]) -> Shown:
 
 
 def _plan_table(document: dict[str, Any]) -> Shown:
-    """Returns what is to be trained, for how long, and the disk that it takes."""
+    """Returns what is to be trained, for how long, and the disk that it takes.
+
+    Args:
+        document: The plan, as `--json` prints it.
+    """
     from bertctl.words import count, human_bytes, human_seconds
 
-    before = document["pretraining"]
-    after = document["finetuning"]
-    seconds = after["seconds"]
+    pretraining = document["pretraining"]
+    finetuning = document["finetuning"]
+    seconds = finetuning["seconds"]
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
-    needed, free = (human_bytes(after["disk_bytes"][name]) for name in ("needed", "free"))
+    needed, free = (human_bytes(finetuning["disk_bytes"][name]) for name in ("needed", "free"))
     rows = (
         (
             "pretraining",
-            count(before["steps"], "step"),
-            f"{human_bytes(before['memory_bytes'])} of memory",
+            count(pretraining["steps"], "step"),
+            f"{human_bytes(pretraining['memory_bytes'])} of memory",
         ),
         (
             "fine-tuning",
             human_seconds(seconds["estimate"]),
-            f"{between}; {count(after['runs'], 'run')}",
+            f"{between}; {count(finetuning['runs'], 'run')}",
         ),
         ("disk", needed, f"{free} free"),
     )

@@ -210,10 +210,11 @@ def _train_several(
     resume = flags.resume or flags.resume_if_any
     traced = {number: _traced(request, teacher, number, out) for number in numbers}
     folders = {number: folder / f"layers-{number}" for number in numbers}
-    for place in folders.values():
-        check_place(place, resume=resume, overwrite=flags.overwrite)
+    # All folders before the first training: the last one may not fail after hours.
+    for student_folder in folders.values():
+        check_place(student_folder, resume=resume, overwrite=flags.overwrite)
         if compare_plain:
-            check_place(_plain_folder(place), resume=resume, overwrite=flags.overwrite)
+            check_place(_plain_folder(student_folder), resume=resume, overwrite=flags.overwrite)
 
     from bertctl.jobs.distill import StudentRun, compare_students, train_student
     from bertctl.reporting.distillation_results import draw_students, students_table

@@ -219,7 +219,20 @@ def _predict_with_several(
     keep_columns: str | None,
     skips: bool,
 ) -> None:
-    """Answers rows with several runs."""
+    """Answers rows with several runs, and says what was written where there is a file.
+
+    Args:
+        out: Prints the answer and messages.
+        arguments: The texts or files, and the options of the runs.
+        paths: The run folders.
+        options: Fields of the recipes that the command line changes.
+        output: A file; None writes to stdout.
+        layout: Format of the answers.
+        safe_csv: Whether cells that a spreadsheet would run are made harmless.
+        top_k: How many of the likeliest labels are written per row; None for all.
+        keep_columns: Columns of the input to carry over, as typed.
+        skips: Whether rows that can't be read are skipped, and counted.
+    """
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
     from bertctl.inference.predict import Destination
@@ -247,8 +260,9 @@ def _predict_with_several(
                 listener=out,
                 skipped=skipped,
             )
-        [first, *_] = runs.values()
-        columns = KeptColumns.parse(keep_columns, by_default=first.recipe.evaluation.keep_text)
+        [reference_run, *_] = runs.values()  # the first one named decides for all
+        keeps_text = reference_run.recipe.evaluation.keep_text
+        columns = KeptColumns.parse(keep_columns, by_default=keeps_text)
         written = predict_several(
             LoadedRuns.load(runs, out),
             chunks,

@@ -196,22 +196,26 @@ def sweep(
 
 
 def _dry_table(document: Mapping[str, Any]) -> Shown:
-    """Returns a table with the number of runs, time and disk."""
+    """Returns a table with the number of runs, time and disk.
+
+    Args:
+        document: The plan, as `--json` prints it; `halving` is None where all runs train fully.
+    """
     from bertctl.words import human_bytes, human_seconds
 
     seconds = document["seconds"]
     disk = document["disk_bytes"]
     if document["done"]:
-        done = f"{document['done']} of {document['runs']} are done"
+        about_runs = f"{document['done']} of {document['runs']} are done"
     else:
-        done = ""
+        about_runs = ""
     table = plain_table("sweep", "about", "", right=("about",))
     halving = document["halving"]
     if halving is not None:
         promoted = ", then ".join(map(str, halving["promoted"]))
-        text = f"all to the first rung, {promoted} of them on (more where they are near)"
-        done = f"{text}; {done}" if done else text
-    table.add_row("runs", str(document["to_run"]), done)
+        about_rungs = f"all to the first rung, {promoted} of them on (more where they are near)"
+        about_runs = f"{about_rungs}; {about_runs}" if about_runs else about_rungs
+    table.add_row("runs", str(document["to_run"]), about_runs)
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
     if halving is not None:
         share = round(100 * halving["most_steps"] / halving["full_steps"])

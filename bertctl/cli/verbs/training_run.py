@@ -212,7 +212,13 @@ def say_unscored_test(
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
     """Returns the recipe as a file to keep.
 
-    It has what was chosen, with paths seen from where the file will lie.
+    It has what was chosen, with paths seen from where the file will lie: the folder of the file
+    that stdout is redirected to, else the working folder.
+
+    Args:
+        traced: The recipe, and where the value of each field came from.
+        verb: That runs it; the first line of the file is a comment with that command.
+        every_field: Whether fields at their defaults are written too.
     """
     from bertctl.cli.framework.streams import stdout_file
     from bertctl.config.dump import dump_recipe
@@ -227,10 +233,10 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
     else:
         file_name = f"{recipe.name}.yaml"
     if every_field:
-        only = None
+        fields = None
     else:
-        only = chosen_fields(recipe, origins)
-    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(file_name)}", only=only)
+        fields = chosen_fields(recipe, origins)
+    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(file_name)}", only=fields)
 
 
 def _plan(job: Any, path: str) -> dict[str, Any]:
