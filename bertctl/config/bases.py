@@ -143,14 +143,18 @@ def _fill(file: RecipeFile, names: Sequence[str]) -> None:
     A wrong value is noted as a problem, and its field left out.
     """
     top = file.document.values
-    parts: dict[str, Any] = {
+    # "" stands for the fields at the top, such as `name`.
+    sections: dict[str, Any] = {
         "": top,
         **{name: inner for name, inner in top.items() if isinstance(inner, dict)},
     }
-    for section, values in parts.items():
-        for key, value in [
-            (k, v) for k, v in values.items() if "${" in str(v) and not isinstance(v, dict)
-        ]:
+    for section, values in sections.items():
+        with_variables = {
+            key: value
+            for key, value in values.items()
+            if "${" in str(value) and not isinstance(value, dict)
+        }
+        for key, value in with_variables.items():
             dotted = f"{section}.{key}".lstrip(".")
             file.variables[dotted] = str(value)
             try:

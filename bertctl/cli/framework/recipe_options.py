@@ -585,6 +585,7 @@ def takes_recipe(
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(arguments: dict[str, Any]) -> RecipeRequest:
+            """Takes the recipe and its options out of a verb's arguments."""
             lock(arguments)
             name = arguments.pop("recipe") if has_recipe_argument else ""
             group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py

@@ -235,6 +235,7 @@ def takes_rows(*names: str | FieldOption) -> Decorator:
     )
 
     def fold(arguments: dict[str, Any]) -> RowsGiven:
+        """Takes run, rows and options out of a verb's arguments; FILE may be a text, too."""
         from bertctl.data.file_names import is_text
 
         lock(arguments)
