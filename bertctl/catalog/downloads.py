@@ -92,7 +92,8 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
 
     Args:
         files_of_hub: with `patterns`, all files that match one of them; else all of its `files`.
-        licence: whether to ask for the licence where nothing else is to be asked of the repository.
+        licence: whether to read the repository's description even without `patterns`, for the
+            licence in it. If that fails, the licence stays unknown.
 
     Raises:
         UnavailableError: what answers is no hub, wants to make wait for too long, or has none of
@@ -121,7 +122,8 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
     names: Sequence[str] = files_of_hub.files
     if files_of_hub.patterns:
         all_names = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
-        # The file that marks a complete copy comes last.
+        # With patterns, `files` are those that mark a complete copy. They are fetched last, so that
+        # a copy that was broken off has none of them (False sorts before True).
         matching = filter(files_of_hub.matches, all_names)
         names = sorted(matching, key=files_of_hub.files.__contains__)
     files = []

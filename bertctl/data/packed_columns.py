@@ -455,6 +455,8 @@ class ColumnBuilder:
         self._values = []
         coded = _CodedBuilder(_MANY_VALUES)
         if coded.extend(values):
+            # The first rows have few different values, so the column is coded. From now on it may
+            # gain many more.
             coded.limit = _MOST_VALUES
             self._coded = coded
         else:

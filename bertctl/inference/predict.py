@@ -464,15 +464,23 @@ def split_rows(
 def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Rows:
     """Returns texts as a person typed them, or pairs of them.
 
+    Args:
+        run: Run that will answer them.
+        texts: Texts, or the first text of each pair.
+        pairs: The second text of each pair; empty for single texts.
+
     Raises:
-        UsageError: A run whose rows are something else, or other pairs than texts.
+        UsageError: The run does not read texts; there are not as many second texts as texts; the
+            run reads pairs and gets none, or the reverse.
     """
     reader = READERS[run.recipe.task]
-    reads_texts = bool({"text", "words"} & set(run.task.columns))
-    is_complete = len(pairs) in (0, len(texts))
-    lacks_pairs = run.pairs and not pairs
-    reads_no_pairs = run.pairs is False or "pair" not in reader.columns
-    if not reads_texts or not is_complete or lacks_pairs or (pairs and reads_no_pairs):
+    reads_no_texts = not {"text", "words"} & set(run.task.columns)
+    counts_differ = len(pairs) not in (0, len(texts))
+    # `run.pairs` is None where nothing says whether the run was trained on pairs.
+    lacks_pairs = bool(run.pairs) and not pairs
+    takes_no_pairs = run.pairs is False or "pair" not in reader.columns
+    has_needless_pairs = bool(pairs) and takes_no_pairs
+    if reads_no_texts or counts_differ or lacks_pairs or has_needless_pairs:
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
         message = (
             f"{run.folder.path} is a run of {run.task.name}{kind}; `text=`: {len(texts)}, "

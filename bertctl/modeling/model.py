@@ -125,18 +125,23 @@ class Model:
             state = network.state_dict()
         else:
             state = {**self._weights(), **weights}
+        # A head of scores trains standardised ones. The file gets weights that give the scores
+        # themselves, as plain transformers would load them.
         for name, head in score_heads(network).items():
             state = head.folded(state, name)
+        # The adapter is saved from the weights before they are merged.
         if self.adapter is None:
-            adapted_state = None
+            unmerged_state = None
         else:
-            adapted_state = state
+            unmerged_state = state
             state = merged_state(network, state)
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors", replaced=True):
                 sentences = sentence_head(self.network)
                 if sentences is not None:
                     aside.mkdir()
+                    # The head goes into folders of its own, as sentence-transformers has them; the
+                    # encoder's weights are left.
                     state = save_head(sentences, aside, state)
                 save_with_tables(
                     lambda tensors: network.save_pretrained(aside, state_dict=tensors),
@@ -144,8 +149,8 @@ class Model:
                     aside / "model.safetensors",
                 )
             self.saved_tokenizer.save_pretrained(aside)
-            if self.adapter is not None and adapted_state is not None:
-                self.adapter.save(network, adapted_state, aside / ADAPTER)
+            if self.adapter is not None and unmerged_state is not None:
+                self.adapter.save(network, unmerged_state, aside / ADAPTER)
             # safetensors makes files that only the owner may read, whatever the umask says.
             for path in aside.rglob("*.safetensors"):
                 shutil.copymode(aside / "config.json", path)

@@ -221,6 +221,20 @@ def note_failure(folder: RunFolder, message: str) -> None:
     )
 
 
+def _clear_unless_resumable(folder: RunFolder) -> None:
+    """Empties a folder unless a run in it can continue.
+
+    It can't where the status is missing or damaged, as the run was killed too early. A run that is
+    done can't either: it is of another recipe, or is trained again as its model was not kept.
+    """
+    try:
+        is_resumable = folder.read_status().state != "done"
+    except BertctlError:
+        is_resumable = False
+    if not is_resumable:
+        folder.clear()
+
+
 def _train(
     job: Job, folder: RunFolder, settings: WorkerSettings, pause_at: int | None
 ) -> dict[str, float] | None:
@@ -228,16 +242,11 @@ def _train(
 
     Returns the seconds of both; None if the run waits at a rung.
     """
-    # A worker of a sweep that was killed takes a moment to end.
+    # Another worker that was just killed may hold the lock for a moment.
     with hold(folder.path / ".lock", patient=True):
         if not settings.trains_again and (seconds := _seconds_of_done(job, folder)):
             return seconds
-        # What was killed before it had a status, is damaged or done starts again.
-        unfinished = False
-        with contextlib.suppress(BertctlError):
-            unfinished = folder.read_status().state != "done"
-        if not unfinished:
-            folder.clear()
+        _clear_unless_resumable(folder)
     warmup = warmup_steps(job.recipe.optimizer, job.steps)
     likelihood = job.objective.is_log_likelihood
     watch = SweepWatch(

@@ -319,17 +319,18 @@ model = {auto_class}.from_pretrained(MODEL)"""
         answered = [self.answered(line, constant) for line in lines]
         return {name: by_line.value for name, by_line in self.each_contributions(answered)}
 
-    def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the constant answer that is best by this metric.
+    def best_constant(self, name: str, lines: Lines, of_most_frequent: float) -> float:
+        """Returns the best value of a metric that one answer for all lines can reach.
 
-        Here that is the most frequent answer.
+        A gate compares a run with it. Here it is taken to be the value of the most frequent answer;
+        a task overrides this where another constant scores higher, as for the F1 of a rare label.
 
         Args:
             name: Name of the metric.
             lines: Labelled lines.
-            usual: The metric of the most frequent answer.
+            of_most_frequent: The metric's value for the most frequent answer.
         """
-        return usual
+        return of_most_frequent
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the one answer that every line got although their gold answers differ.

@@ -177,8 +177,11 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> _LayerWeights | None:
 
 
 def _epsilons(parts: Sequence[Any]) -> tuple[float, float]:
-    """Returns those of both normalisations among the parts of a layer; 0 where it has others."""
-    # In the order of BERT_LAYER, the normalisations are the parts 4 and 7.
+    """Returns the epsilons of a layer's two LayerNorms, that of the attention first.
+
+    An epsilon is 0 for a part that is no LayerNorm; the caller refuses such a layer afterwards.
+    """
+    # In the order of BERT_LAYER, the LayerNorms are the parts 4 and 7.
     of_attention = float(getattr(parts[4], "eps", 0.0))
     of_output = float(getattr(parts[7], "eps", 0.0))
     return of_attention, of_output

@@ -274,7 +274,7 @@ answer({example})"""
             "probabilities": dict.fromkeys(_names(constant), 1.0),
         }
 
-    def best_constant(self, name: str, lines: Lines, usual: float) -> float:
+    def best_constant(self, name: str, lines: Lines, of_most_frequent: float) -> float:
         """Returns a metric of the best constant answer.
 
         For a metric of one label (`f1:LABEL`) it is the better one of two answers: the most
@@ -283,7 +283,7 @@ answer({example})"""
         Args:
             name: Name of the metric.
             lines: Labelled lines.
-            usual: The metric if every answer is the most frequent label.
+            of_most_frequent: The metric if every answer is the most frequent label.
         """
         if name == "f1":
             label = self.positive
@@ -291,8 +291,8 @@ answer({example})"""
             label = name.partition(":")[2]
         answer = self.constant_for(label)
         if answer:
-            return max(usual, self.baseline(answer, lines).get(name, usual))
-        return usual
+            return max(of_most_frequent, self.baseline(answer, lines).get(name, of_most_frequent))
+        return of_most_frequent
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only label, or set of labels, that was answered."""
