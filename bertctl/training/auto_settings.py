@@ -39,8 +39,8 @@ _MOST_EPOCHS = 20
 _ROWS_OF_USUAL_EPOCHS = 1500
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
-_FEW_LABELS = 5
-"""Labels up to which a run has the epochs and the learning rate of one with two."""
+FEW_LABELS = 5
+"""Labels up to which a run is trained, and its head started, as one with two labels is."""
 _LABELS_POWER = 0.2
 
 _BATCH_SIZE = 16
@@ -219,7 +219,7 @@ def _many_labels(traits: TrainingTraits) -> float:
 
     It is 1 for up to 5 labels, 1.6 for 50, 2.1 for 200.
     """
-    factor: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
+    factor: float = max(1.0, traits.n_labels / FEW_LABELS) ** _LABELS_POWER
     return factor
 
 
@@ -327,7 +327,7 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits, *, with_lora: b
     parts = []
     if "optimizer.learning_rate" in chosen:
         reason = shape
-        if traits.n_labels > _FEW_LABELS and not with_lora:
+        if traits.n_labels > FEW_LABELS and not with_lora:
             reason += f", {count(traits.n_labels, 'label')}"
         parts.append(f"learning rate {chosen['optimizer.learning_rate']:g} ({reason})")
     if chosen.get("optimizer.layer_decay", 1.0) < 1.0:

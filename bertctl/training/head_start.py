@@ -27,6 +27,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import Batch
+from bertctl.training.auto_settings import FEW_LABELS
 from bertctl.training.job import Job
 from bertctl.training.time_shares import (
     FEWEST_ROWS,
@@ -56,7 +57,6 @@ _PASSED_DEVIATION = 0.4
 """Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight
 line."""
 
-_FEW_LABELS = 5
 _FEW_ROWS_OF_LABEL = 30
 """Rows of an average label up to which more than a few labels count alike in the regression.
 
@@ -572,7 +572,7 @@ def _has_few_rows_of_labels(task: Task, labels: Array) -> bool:
     if task.name != "text-classification" or labels.ndim == 2:
         return False
     n_labels = len(np.unique(labels))
-    return n_labels > _FEW_LABELS and len(labels) <= _FEW_ROWS_OF_LABEL * n_labels
+    return n_labels > FEW_LABELS and len(labels) <= _FEW_ROWS_OF_LABEL * n_labels
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:
