@@ -23,7 +23,7 @@ from bertctl.arrays import Bools, Bytes, Ints, Ints32, in_a_file, starts_of
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 from bertctl.tokenization import reference
-from bertctl.tokenization.layout import Layout, Ragged, longest_first, merge
+from bertctl.tokenization.layout import Layout, Ragged, lengths_in_room, merge
 from bertctl.tokenization.route import Route, find_route
 from bertctl.tokenization.stream import TextChunk, Totals
 from bertctl.tokenization.windows import TextWindows
@@ -337,7 +337,11 @@ class TextEncoder:
             if self._unknown_id is not None:
                 unknown += sequence.count(self._unknown_id)
         if self.max_length is not None and full_lengths.max(initial=0) > self.max_length:
-            sequences = _truncated(sequences, self.max_length - layout.special)
+            kept_lengths = lengths_in_room(sequences, self.max_length - layout.special)
+            sequences = [
+                sequence.cut(lengths)
+                for sequence, lengths in zip(sequences, kept_lengths, strict=True)
+            ]
         ids, type_ids, starts = layout.fill(sequences)
         return EncodedTexts(
             ids=ids,
@@ -440,21 +444,6 @@ class TextEncoder:
             )
         for i, encoding in zip(too_long, truncated, strict=True):
             encodings[i] = encoding
-
-
-def _truncated(sequences: Sequence[Ragged], room: int) -> list[Ragged]:
-    """Returns texts, or both texts of pairs, of which at most `room` tokens together are left.
-
-    The longer text of a pair is truncated first.
-    """
-    first = sequences[0]
-    second = sequences[1] if len(sequences) > 1 else None
-    first_lengths, second_lengths = longest_first(
-        first.lengths, None if second is None else second.lengths, room
-    )
-    if second is None or second_lengths is None:
-        return [first.cut(first_lengths)]
-    return [first.cut(first_lengths), second.cut(second_lengths)]
 
 
 class FlatEncoder:

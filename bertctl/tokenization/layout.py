@@ -165,6 +165,13 @@ def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, In
     return np.where(first > second, longer, shorter), np.where(first > second, shorter, longer)
 
 
+def lengths_in_room(texts: Sequence[Ragged], room: int) -> list[Ints]:
+    """Returns the lengths of texts, or of both texts of pairs, after `longest_first`."""
+    first = texts[0].lengths
+    second = texts[1].lengths if len(texts) > 1 else None
+    return [lengths for lengths in longest_first(first, second, room) if lengths is not None]
+
+
 def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
     """Returns rows of several sources in one order.
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Ints
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder
-from bertctl.tokenization.layout import Layout, Ragged, longest_first
+from bertctl.tokenization.layout import Layout, Ragged, lengths_in_room
 from bertctl.tokenization.sliding_windows import sliding_windows
 
 _HEAD_SHARE = 4
@@ -151,12 +151,9 @@ def ends_of(
     uncut = _uncut_texts(encoded, tokenizer, columns)
     layout = Layout.of(tokenizer, pair=len(columns) > 1)
     room = int(encoded.lengths.max(initial=0)) - layout.special
-    second_lengths = uncut[1].lengths if len(uncut) > 1 else None
-    lengths = longest_first(uncut[0].lengths, second_lengths, room)
     ends = [
         _ends(texts, kept_lengths, mode)
-        for texts, kept_lengths in zip(uncut, lengths, strict=False)
-        if kept_lengths is not None
+        for texts, kept_lengths in zip(uncut, lengths_in_room(uncut, room), strict=True)
     ]
     ids = np.array(encoded.ids)
     is_of_long_text = np.repeat(encoded.truncated, encoded.lengths)
@@ -189,7 +186,7 @@ def all_windows(
         step=room - long.stride,
         reach_back=True,
     )
-    is_later = np.flatnonzero(np.diff(windows.rows, prepend=-1) == 0)
+    is_later = np.diff(windows.rows, prepend=-1) == 0
     rows = windows.rows[is_later]
     first = windows.first[is_later]
     last = windows.last[is_later]
