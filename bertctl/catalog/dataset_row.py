@@ -241,8 +241,7 @@ class DatasetRow:
                 "one label leaves nothing to learn; give all of them, or none to find them in "
                 "training",
             )
-        has_no_placeholder = self.hub is not None and self.hub.file == self.hub.file_of("")
-        if self.hub is not None and has_no_placeholder and len(self.splits) > 1:
+        if self.hub is not None and len(self.splits) > 1 and self.hub.file == self.hub.file_of(""):
             yield (
                 "hub",
                 f"the file {self.hub.file} is the same for every split; write {{split}} where its "

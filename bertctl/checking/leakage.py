@@ -5,7 +5,7 @@ Letters: N rows, C labels.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -230,7 +230,7 @@ def _words(
     total = len(labels)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
-        leaks = _leaky_words(_at(column, labelled), labels)
+        leaks = _leaky_words(_at(column, labelled), labels, of_label)
         if not leaks:
             continue
         examples = []
@@ -261,14 +261,18 @@ def _words(
 
 
 def _leaky_words(
-    texts: Sequence[str], labels: CodedValues
+    texts: Sequence[str], labels: CodedValues, of_label: Mapping[str, int]
 ) -> dict[str, list[tuple[int, str, int]]]:
     """Returns the words that predict a label, by label, the most frequent word first.
 
     Each word has the number of the label's texts with it before it, and that of all texts behind
     it: (40, "refund", 41).
+
+    Args:
+        texts: N.
+        labels: Theirs.
+        of_label: How many texts have each label.
     """
-    of_label = Counter(labels)
     total = len(labels)
     # Counting all words of a large file takes too much memory.
     candidates = _frequent_words(texts, labels) if is_many(total) else None
