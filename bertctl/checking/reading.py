@@ -180,7 +180,8 @@ class _WarningRecorder(Listener):
 def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) -> Rows | None:
     """Returns the rows of one's own file that can be read, or None if there are none.
 
-    The errors of the other records are appended to `bad`. Three ways are tried, from the strictest.
+    The errors of the other records are appended to `errors`. Three ways are tried, from the
+    strictest.
     """
     reader = READERS[recipe.task]
     options = ReadOptions(

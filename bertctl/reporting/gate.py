@@ -301,7 +301,10 @@ def gate(
 
 
 class _Judge:
-    """Judges a run by limits. Predictions are read when the first limit needs them.
+    """Judges a run by limits.
+
+    Its predictions are read at once, to see whether it gives one answer to everything. Where that
+    is allowed, they are read when the first limit needs them.
 
     Args:
         ours: The run.
