@@ -86,7 +86,7 @@ def open_encoder(
     Args:
         source: The model's files.
         spec: Which vectors to compute.
-        compute: On the CPU for all backends but torch.
+        compute: Device and precision; the device is the CPU for all backends but torch.
         job: Names the backend.
         sample: Rows of the input; some of them, short to long, are compared with torch.
         listener: Receives notes of the conversion and of the comparison.

@@ -27,7 +27,7 @@ def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
     """Returns the same stream, once something has been read of it.
 
     Raises:
-        DataError: It has no rows; or whatever its reading raises.
+        DataError: The stream has no rows; or whatever its reading raises.
     """
     rest = iter(stream)
     first_rows = next(rest, None)

@@ -56,7 +56,7 @@ class EncodedWindows:
         encoded: (U,) windows as ids, special tokens included.
         owner: (U,) row that each window belongs to; ascending where tokens are asked for one by
             one.
-        rows: N.
+        rows: How many texts there are, N.
         truncated: Rows of which something was cut off.
         truncated_tokens: Tokens that were cut off.
         unknown: Unknown tokens.

@@ -487,7 +487,7 @@ def folder_modules(source: ModelFiles, prompt: str | None) -> SentenceModules:
         prompt: Name of one of its prompts, which is put before each text; None for its default one.
 
     Raises:
-        UsageError: It says nothing, or has no such prompt.
+        UsageError: The folder says nothing, or has no such prompt.
     """
     sentence_modules = read_modules(source.folder)
     if sentence_modules is None:

@@ -77,11 +77,11 @@ class TrainedProbe:
     """Layer in one pooling, with the classifier trained on its vectors.
 
     Attributes:
-        layer: Which.
-        pooling: How.
+        layer: The layer, or layers, that vectors come from.
+        pooling: How vectors of tokens become one.
         cross_validation: Primary metric of the training rows, each answered without its fold.
-        fitted: On all training rows.
-        metrics: On the validation rows.
+        fitted: The classifier, fitted to all training rows.
+        metrics: Its metrics on the validation rows.
         repeats: The primary metric on each of the other hold-outs.
     """
 

@@ -95,7 +95,8 @@ class VectorStore:
     Args:
         folder: Made anew unless `state` is given.
         layout: Layout of its rows.
-        state: What `commit` returned last, to continue from there.
+        state: What `commit` returned last, to continue from there: what lies behind it is cut off.
+            None empties the folder.
         has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single
             rows can be read.
     """
@@ -108,15 +109,7 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
-        """Opens a folder for more rows.
-
-        Args:
-            folder: Its folder.
-            layout: Its arrays.
-            state: What `commit` returned last: what lies behind it is cut off. None empties the
-                folder.
-            has_offsets: Whether it has where each line of rows.jsonl begins.
-        """
+        """Opens a folder for more rows."""
         if state is None:
             # The hidden lock file stays: the caller holds it.
             for file in folder.glob("[!.]*"):

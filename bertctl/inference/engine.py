@@ -304,7 +304,7 @@ def forward_together(
     compute alike.
 
     Args:
-        engines: On the same device and processes, with the same padding.
+        engines: Engines on the same device and processes, with the same padding.
         tasks: One for each engine.
         features: One for each engine, with windows of the same lengths.
         batch_size: Windows per forward pass, of similar lengths.

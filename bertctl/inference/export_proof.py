@@ -135,7 +135,7 @@ def largest_difference(name: str, expected: Array, actual: Array, mask: Array) -
     Args:
         name: Name of the output.
         expected: (B, C), (B, T) or (B, T, C).
-        actual: The same of another model.
+        actual: The same output of another model.
         mask: (B, T) which tokens are no padding.
     """
     if expected.shape != actual.shape:

@@ -149,7 +149,7 @@ def check_length(files: ExportFolder, max_length: int) -> None:
     """Refuses texts that are longer than those that the export was proved on.
 
     Raises:
-        UsageError: With the length.
+        UsageError: A longer length; the error names the one that was proved.
     """
     proved = files.document.max_length
     if max_length > proved:

@@ -58,7 +58,7 @@ def check_known(layout: str) -> None:
     """Refuses a layout of answers that no task has.
 
     Raises:
-        UsageError: With those that there are.
+        UsageError: No task has it; the error names those that there are.
     """
     formats_of_tasks = itertools.chain.from_iterable(task.formats for task in TASKS.values())
     known = [*GENERAL_FORMATS, *dict.fromkeys(formats_of_tasks)]
@@ -72,7 +72,7 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     """Refuses a layout of answers that this run's task does not have.
 
     Raises:
-        UsageError: With those it has.
+        UsageError: The task does not have it; the error names those that it has.
     """
     task_formats = run.task.formats
     known = (*GENERAL_FORMATS, *task_formats)

@@ -29,7 +29,7 @@ class Scorer:
     """Scores texts.
 
     Args:
-        model: With its masked-word head.
+        model: The model, with its masked-word head.
         variant: What is masked beside a token: the tokens of its word that follow it (Kauf and
             Ivanova 2023), so that they don't give it away, or nothing (Salazar et al. 2020, section
             2.2).
@@ -117,7 +117,7 @@ class Scorer:
             number: What errors call it, from 1 on.
 
         Raises:
-            DataError: It has no token of its own, or more tokens than the model reads.
+            DataError: The text has no token of its own, or more tokens than the model reads.
         """
         encoding = self._model.tokenizer.encode(text)
         # Special tokens belong to no sequence.

@@ -63,8 +63,8 @@ class MaskedModel:
         tokenizer: Turns texts into ids.
         length: Tokens that are read of a text.
         mask: The token that stands for a masked word.
-        mask_id: Its id.
-        remedy: For a text without it.
+        mask_id: Id of that token.
+        remedy: What errors advise for a text without it.
 
     Raises:
         UsageError: No such model, or one without that head.
@@ -199,7 +199,7 @@ class MaskedModel:
         """Returns a text as tokens, one of them at least a mask.
 
         Raises:
-            DataError: It has none; with its number, which counts from 0 here.
+            DataError: The text has no mask; the error counts from 1, and `number` from 0.
         """
         encoding = self.tokenizer.encode(text)
         if self.mask_id not in encoding.ids:

@@ -40,14 +40,14 @@ class ReadyRun:
     """Run made ready: everything read, checked and refused, nothing computed.
 
     Attributes:
-        recipe: With device, precision and threads resolved.
+        recipe: The recipe, with device, precision and threads resolved.
         data: The splits.
         task: Fitted to the training rows.
         features: Split -> encoded rows.
         evaluated: Splits scored at the end.
         primary: Name of the metric that decides.
         environment: Content of environment.json.
-        seconds: Spent in each phase.
+        seconds: Seconds spent in each phase.
     """
 
     recipe: Recipe

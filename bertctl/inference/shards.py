@@ -214,7 +214,7 @@ def _check_pattern(
     """Refuses a place for the shard in an output's name if nothing is sharded or merged.
 
     Raises:
-        UsageError: With what to type.
+        UsageError: The place is of no use here; the error says what to type.
     """
     if not by_name:
         message = f"`output={output}`: the scores of shards are merged, so they have one place"

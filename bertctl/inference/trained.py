@@ -194,7 +194,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         listener: Receives what the model is.
 
     Raises:
-        HeadlessModelError: It has no head for any task.
+        HeadlessModelError: The model has no head for any task.
     """
     # With a length that every model has; its own one is found out below.
     source = inspect_model(ModelSection(name=str(path), max_length=4))

@@ -32,7 +32,7 @@ class TrainedRun(ABC):
     Attributes:
         folder: The run, or the folder of its export.
         recipe: The recipe as it ran, with what the caller changed since (device, threads).
-        task: With the label names that the model has.
+        task: The task, with the label names that the model has.
         pairs: Whether it was trained on pairs of texts; None where nothing says so.
         named: Fields that the caller named; the other fields of the recipe are the run's.
     """
@@ -61,7 +61,7 @@ class TrainedRun(ABC):
         """Refuses a model that comes without data of its own.
 
         Raises:
-            UsageError: It has no splits.
+            UsageError: The model comes without splits.
         """
         data = self.recipe.data
         corpus = self.recipe.pretraining.corpus
@@ -110,7 +110,7 @@ class TrainedRun(ABC):
         """Refuses splits whose rows were given in memory and are not in the run folder.
 
         Raises:
-            UnavailableError: With which split it misses.
+            UnavailableError: Rows of a split are missing; the error names the split.
         """
         rows = self.folder.path / "rows"
         folder = Path(os.path.abspath(rows))  # noqa: PTH100 - no link is followed
@@ -129,7 +129,7 @@ class TrainedRun(ABC):
         """Refuses pairs where single texts were learned, and the other way round.
 
         Raises:
-            UsageError: With how to name the columns.
+            UsageError: Other rows than the run learned; the error says how to name the columns.
         """
         if self.pairs is None or rows.has("pair") == self.pairs:
             return

@@ -109,7 +109,7 @@ def _integrated(
     """Returns the integral along a path, and where gradients are needed to make it right.
 
     Args:
-        line: Its end.
+        line: The line at the end of the path.
         path: For shares of the way, the network's value and the products there.
     """
     shares = np.array(sorted(path))
@@ -291,7 +291,7 @@ def faithfulness(
     which answers of all tasks have.
 
     Args:
-        network: Asked without gradients.
+        network: The network, which is asked without gradients.
         lines: Lines to explain, n of them.
         full_values: (n,) their numbers.
         orders: By name, for each line, the numbers of its removable words, the most important

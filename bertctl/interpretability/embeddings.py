@@ -73,7 +73,7 @@ class EmbeddedNetwork:
         The mean of the products over s is what integrated gradients are (Sundararajan et al. 2017).
 
         Args:
-            lines: N lines; the same one may be there several times.
+            lines: Lines, n of them; the same one may be there several times.
             shares: (n,) s of each line.
             of_input: Multiplies by the embeddings at s, not by x - x'.
 

@@ -34,7 +34,7 @@ class Asked:
 
     Attributes:
         methods: Names of methods, out of `METHODS`.
-        label: Is explained instead of the answered one.
+        label: Label that is explained instead of the answered one.
         steps: Steps of integrated gradients; None halves them where their sum is off.
         faithful_rows: How many rows' faithfulness is measured, the first ones'.
     """
@@ -48,7 +48,7 @@ class Asked:
         """Refuses methods that there are not, and labels that the run does not know.
 
         Raises:
-            UsageError: With those that there are.
+            UsageError: A method or label is unknown; the error names those that there are.
         """
         for name in self.methods:
             if name in METHODS:

@@ -119,7 +119,7 @@ def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listen
     (Michel et al. 2019, section 4.1).
 
     Args:
-        tap: Has the gates.
+        tap: The tap, which has the gates.
         engine: The model.
         intact: The rows, as the whole model answers them.
         listener: Receives progress.

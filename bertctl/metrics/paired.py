@@ -50,10 +50,10 @@ class Difference:
     """By how much a metric of model a exceeds that of model b.
 
     Attributes:
-        value: A - b.
+        value: The metric of a minus that of b.
         low: Lower end of the 95 % interval.
         high: Upper end.
-        p: two-sided, of no difference.
+        p: Two-sided p-value of no difference.
         n: Examples.
         method: How interval and p were found, in a few words.
         changed: Examples on which the models differ in what the metric sees; None where not paired.
@@ -328,8 +328,8 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     examples, as they do.
 
     Args:
-        a: With low and high.
-        b: The same.
+        a: A metric with an interval.
+        b: The metric to take from it, also with an interval.
 
     Raises:
         ValueError: One of them has no interval.

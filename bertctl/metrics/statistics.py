@@ -238,8 +238,9 @@ def share_interval(successes: float, n: float) -> tuple[float, float]:
     2.5 %. Elsewhere Wilson's does so in at most 3.0 %.
 
     Args:
-        successes: Also a fraction, of examples that are divided by their design effect.
-        n: The same.
+        successes: How many examples are right; also a fraction, if they are divided by their design
+            effect.
+        n: How many examples there are, divided likewise.
     """
     low, high = wilson_interval(successes, n)
     if n >= _MANY_TRIALS and low >= _SAFE_LOW_END:

@@ -472,8 +472,8 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
         With `spans_batch` it is a tensor with an entry per window.
 
         Args:
-            network: Called with the batch's inputs by name.
-            batch: On the network's device.
+            network: The network, called with the batch's inputs by name.
+            batch: A batch on the network's device.
         """
         outputs: OutputsT = network(**batch.inputs)
         return outputs

@@ -21,7 +21,7 @@ class Answered:
 
     Attributes:
         rows: N rows.
-        features: The same as numbers.
+        features: The rows as numbers.
         outputs: What the forward pass kept of them.
         answers: N answers, as `Task.decode` gives them.
     """

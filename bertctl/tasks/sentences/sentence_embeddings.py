@@ -68,10 +68,10 @@ class SentenceEmbeddings(Task):
 
     Attributes:
         said: How vectors are made.
-        settings: The recipe's.
+        settings: Settings of the recipe.
         kind: What the training labels are: scores, classes of pairs, matches (pairs that belong
             together), or classes of single texts.
-        loss: Its name.
+        loss: Name of the loss; empty for a model that was not trained here.
         labels: Names of the classes, in their order.
         positive: Label of pairs that belong together.
         low: Score that stands for the cosine 0.
@@ -173,7 +173,7 @@ class SentenceEmbeddings(Task):
         """Returns the task of a sentence model.
 
         Args:
-            recipe: Of the run; its section `sentence_embeddings` counts.
+            recipe: Recipe of the run; its section `sentence_embeddings` counts.
             model_config: The model's config.json, where bertctl keeps the task under
                 `sentence_task`; without it, the task compares texts by cosine. Beside it are the
                 pooling and the other modules of the folder, under `SENTENCE_MODULES_KEY`; without
