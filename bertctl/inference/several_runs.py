@@ -144,7 +144,7 @@ def _check_task(run: NetworkRun) -> None:
     """Refuses a run whose task is not one of those that several runs can answer together.
 
     Raises:
-        UsageError: With how to use it alone.
+        UsageError: It is of another task; the error says how to use it alone.
     """
     if run.recipe.task not in TOGETHER:
         path = run.folder.path
@@ -233,7 +233,7 @@ class SeveralRows:
             rows_by_reader: Number of a run -> what it has read; None if it came to the end.
 
         Raises:
-            DataError: With the two runs.
+            DataError: Two runs read other rows; the error names them.
         """
         (reader, rows), *further = rows_by_reader.items()
         for number, compared_rows in further:
@@ -499,9 +499,9 @@ class SeveralPredictor:
         features: list[Any] = []
         for number, predictor in enumerate(self._predictors):
             # The first run that reads rows as the same tokens encodes them, also for later runs.
-            encoder = encodings[number]
-            if encoder < number:
-                features.append(features[encoder])
+            encoding_run = encodings[number]
+            if encoding_run < number:
+                features.append(features[encoding_run])
             else:
                 features.append(predictor.encode(rows[number]))
 
@@ -603,7 +603,7 @@ def check_layout(layout: str) -> None:
     """Refuses a layout that has no place for the answers of several runs.
 
     Raises:
-        UsageError: With the layouts that have.
+        UsageError: The layout has none; the error names those that have.
     """
     if layout not in LAYOUTS:
         raise UsageError(

@@ -161,8 +161,8 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         "few_shot": FewShotSection(),
     }
     recipe = recipe.model_copy(update=sections)
-    # Pairs are learned without prompts.
-    task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())
+    task = SentenceEmbeddings.from_data(recipe, rows, data.labels)
+    task = replace(task, modules=SentenceModules())  # pairs are learned without prompts
     tokenizer = build_tokenizer(source, BARE, None)
     long_text_mode = recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)

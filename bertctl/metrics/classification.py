@@ -223,8 +223,7 @@ def _f1(target: int | Average) -> OfMargins:
                 gold_RC=gold_RC,
                 is_counted_RC=uses_RC > 0,
             )
-        label = target
-        return ratio(hits_RC[:, label], uses_RC[:, label], undefined=math.nan)
+        return ratio(hits_RC[:, target], uses_RC[:, target], undefined=math.nan)
 
     return f1
 

@@ -74,7 +74,7 @@ def scored(
     classes = np.zeros(len(pairs.first), dtype=np.int64)
     features = SentenceFeatures(encoded, positions, text_keys(columns), labels, classes, kind)
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
-    task = replace(task, said=replace(task.said, similarity=measure))
+    task = replace(task, modules=replace(task.modules, similarity=measure))
     outputs = {"vectors": pairs.of(texts)}
     if kind == "scores":
         lines = [

@@ -67,7 +67,7 @@ class SentenceEmbeddings(Task):
     """One vector for each text; of two, how alike they are.
 
     Attributes:
-        said: How vectors are made.
+        modules: How vectors are made.
         settings: Settings of the recipe.
         kind: What the training labels are: scores, classes of pairs, matches (pairs that belong
             together), or classes of single texts.
@@ -79,7 +79,7 @@ class SentenceEmbeddings(Task):
         threshold: Similarity from which a pair belongs together; None where none is known.
     """
 
-    said: SentenceModules
+    modules: SentenceModules
     settings: SentenceEmbeddingsSection = field(default_factory=SentenceEmbeddingsSection)
     kind: str = "scores"
     loss: str = ""
@@ -255,7 +255,7 @@ class SentenceEmbeddings(Task):
         columns = []
         for name in names:
             role = "query" if name == "text" else "document"
-            columns.append(self.said.prepared(rows.columns[name], role if is_search else None))
+            columns.append(self.modules.prepared(rows.columns[name], role if is_search else None))
         if has_labels:
             targets, classes = kind.targets(rows, self.learned)
         else:
@@ -333,7 +333,7 @@ class SentenceEmbeddings(Task):
 
         For cosines these are -1 and 1, else the extremes that occur.
         """
-        if self.said.similarity == COSINE:
+        if self.modules.similarity == COSINE:
             return -1.0, 1.0
         lowest = float(similarities.min())
         return lowest, max(float(similarities.max()), lowest + 1e-9)
@@ -353,7 +353,7 @@ class SentenceEmbeddings(Task):
 
         It is 0.5 for cosines where none was chosen, and None for the other measures.
         """
-        if self.threshold is None and self.said.similarity == COSINE:
+        if self.threshold is None and self.modules.similarity == COSINE:
             return _USUAL_COSINE
         return self.threshold
 
@@ -419,14 +419,14 @@ class SentenceEmbeddings(Task):
 
     def _similarities(self, outputs: Outputs, features: SentenceFeatures) -> Floats32:
         """Returns (N,) similarities of the pairs, by the measure that the model's folder names."""
-        return _row_similarities(self.said.similarity, outputs, features)
+        return _row_similarities(self.modules.similarity, outputs, features)
 
     def _search(self, plan: SearchPlan, outputs: Outputs) -> list[SearchResult]:
         """Returns what each query finds, by the measure that the model's folder names."""
         return search(
             plan,
             outputs["vectors"],
-            measure=self.said.similarity,
+            measure=self.modules.similarity,
             scale=self.settings.scale,
         )
 
