@@ -440,8 +440,7 @@ def _layout(
     first_line = block[0]
     where = f"{source}:{first_line.number}"
     tabs = ud or "\t" in first_line.text.strip(_BLANKS)
-    rows = [_split_columns(line.text, tabs=tabs) for line in block]
-    width = len(rows[0])
+    width = len(_split_columns(first_line.text, tabs=tabs))
     if names is None:
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
     if len(names) != width:
@@ -452,7 +451,7 @@ def _layout(
         word = _require_column(word_column, names, where, "`data.text_column=`")
     else:
         # A first column of 1, 2, 3 ... counts the words, which then are the second column.
-        first_column = [fields[0] for fields in rows]
+        first_column = [_split_columns(line.text, tabs=tabs)[0] for line in block]
         is_count = (
             width > 2
             and len(block) > 1

@@ -65,12 +65,14 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
             if isinstance(cell, UnusableLabel):
                 errors[index] = cell.error(table.where(index))
 
-    answers = table.columns.get("answer", ())
     is_learned = options.whole and options.label_needed and label not in (None, "answer")
+    if not is_learned:
+        return errors
+    answers = table.columns.get("answer", ())
     is_of_prodigy = all(
         answer in ("accept", "reject", "ignore", None) for answer in different_values(answers)
     )
-    if not is_learned or not is_of_prodigy:
+    if not is_of_prodigy:
         return errors
     keep_accepted = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
     remedy = (
@@ -288,11 +290,13 @@ class Reader(ABC):
         Nobody does if labels are not kept, or if no row has one and none is needed.
         """
         columns: Any = self.columns_of(table, options)
+        if not options.keep_labels:
+            return replace(columns, label=None)
+        if options.label_needed:
+            return columns
         labels = table.columns[columns.label] if columns.label is not None else ()
         has_no_labels = all(label in self.no_label for label in labels)
-        if (has_no_labels and not options.label_needed) or not options.keep_labels:
-            return replace(columns, label=None)
-        return columns
+        return replace(columns, label=None) if has_no_labels else columns
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file, and the column with the file's own ids, if it has one.
@@ -340,8 +344,16 @@ class Reader(ABC):
                 to skip.
         """
         cells = table.columns[columns.label] if columns.label is not None else ()
-        if len(labelled_positions(cells)) < len(cells):
-            return self._labelled_rows(table, columns, options, file_ids, first_id=first_id)
+        labelled = labelled_positions(cells)
+        if len(labelled) < len(cells):
+            return self._labelled_rows(
+                table,
+                columns,
+                options,
+                file_ids,
+                labelled=labelled,
+                first_id=first_id,
+            )
 
         rejected = _rejected(table, columns.label, options)
         try:
@@ -373,17 +385,24 @@ class Reader(ABC):
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def _labelled_rows(
-        self, table: Table, columns: Any, options: ReadOptions, file_ids: FileIds, *, first_id: int
+        self,
+        table: Table,
+        columns: Any,
+        options: ReadOptions,
+        file_ids: FileIds,
+        *,
+        labelled: Sequence[int],
+        first_id: int,
     ) -> Rows:
         """Returns the rows of a table that somebody labelled, and warns of the others.
 
-        Arguments are as of `_sound_rows`. Without ids of the file, rows keep their numbers in it.
+        `labelled` are the positions of those rows; other arguments are as of `_sound_rows`. Without
+        ids of the file, rows keep their numbers in it.
 
         Raises:
             DataError: Nobody labelled any row of a whole file.
         """
         cells = table.columns[columns.label]
-        labelled = labelled_positions(cells)
         message = left_out(cells, len(cells))
         if not labelled and options.whole:
             raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
