@@ -251,7 +251,7 @@ def _read_parquet(
         split: Of it.
         path: The file.
         source: What messages call it: repository, file and revision.
-        listener: ReaderOptions of rows that are left out.
+        listener: Receives a warning of rows that are left out.
 
     Raises:
         DataError: The file can't be read, lacks a column, or has other labels than the catalog.
@@ -349,7 +349,7 @@ def _canonical(
         columns: Canonical name -> cells as the file has them.
         source: The file, for messages.
         lines: Number of the line of each row, or nothing.
-        listener: ReaderOptions of rows that are left out, and of blank texts.
+        listener: Receives a warning of rows that are left out, and of blank texts.
 
     Raises:
         DataError: A label that the data set does not have, or no rows at all.

@@ -76,7 +76,7 @@ class TagKind:
         return None
 
     def sentence(self) -> str:
-        """Returns the kind in words: `tags in IOB2, but of 34,043 tags 2 times not ...`."""
+        """Returns the kind in words: `tags in IOB2, but of 34043 tags 2 times not ...`."""
         if not self.entities:
             if self.has_outside:
                 hint = "; if they mark entities, write B-TYPE and I-TYPE"
