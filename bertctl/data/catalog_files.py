@@ -362,7 +362,7 @@ def _canonical(
         lines=lines,
     )
     if "label" in columns:
-        names = _label_names(row.labels)
+        names = _names_by_written_label(row.labels)
         labels = [
             names.get(value, _STRANGE) if row.labels else _score(value)
             for value in columns["label"]
@@ -397,7 +397,7 @@ _STRANGE = object()
 """Stands for a label that the data set does not have."""
 
 
-def _label_names(labels: Sequence[str]) -> dict[Any, Any]:
+def _names_by_written_label(labels: Sequence[str]) -> dict[Any, Any]:
     """Returns label as files write it -> its name, None for no label.
 
     Labels `neg`, `pos`: `{"pos": "pos", "1": "pos", 1: "pos", "-1": None, ...}`.

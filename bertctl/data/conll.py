@@ -448,7 +448,7 @@ def _layout(
 
     word_column = settings.text_column or ("form" if ud else None)
     if word_column is not None:
-        word = _require_column(word_column, names, where, "`data.text_column=`")
+        word = _require_position(word_column, names, where, "`data.text_column=`")
     else:
         # A first column of 1, 2, 3 ... counts the words, which then are the second column.
         first_column = [_split_columns(line.text, tabs=tabs)[0] for line in block]
@@ -498,15 +498,15 @@ def _tag_column(
 
     misc_key = ""
     is_entity_key = ud and column.casefold() == ENTITY_KEY.casefold()
-    if is_entity_key and _find_column(column, names) is None:
+    if is_entity_key and _find_position(column, names) is None:
         misc_key = ENTITY_KEY
         column = "misc"
     if tags_needed:
-        return _require_column(column, names, where, "`data.label_column=`"), misc_key
-    return _find_column(column, names), misc_key
+        return _require_position(column, names, where, "`data.label_column=`"), misc_key
+    return _find_position(column, names), misc_key
 
 
-def _find_column(column: str, names: Sequence[str]) -> int | None:
+def _find_position(column: str, names: Sequence[str]) -> int | None:
     """Returns the position of a column by its number or name; None if it does not exist.
 
     Of three columns, `-1` is 2, as the last one.
@@ -521,13 +521,13 @@ def _find_column(column: str, names: Sequence[str]) -> int | None:
     return None
 
 
-def _require_column(column: str, names: Sequence[str], where: str, option: str) -> int:
+def _require_position(column: str, names: Sequence[str], where: str, option: str) -> int:
     """Returns the position of a column by its number or name.
 
     Raises:
         UsageError: No column has this number or name.
     """
-    position = _find_column(column, names)
+    position = _find_position(column, names)
     if position is not None:
         return position
     hint = did_you_mean(column, names)

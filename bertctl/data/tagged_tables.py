@@ -88,7 +88,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     is_unnamed = settings.label_column is None or _says_nothing(settings.label_column, table)
     if label is None and is_unnamed:
         others = {name: content for name, content in contents.items() if name != words}
-        label = _guess_label(table, others, has_text=text is not None)
+        label = _guess_tags(table, others, has_text=text is not None)
     if label is None and label_needed:
         remedy = (
             "Name it: `data.label_column=NAME` (a tag for each word, or spans of the text). "
@@ -98,7 +98,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     return TaggedColumns(settings.id_column, words, text, label)
 
 
-def _guess_label(table: Table, contents: Mapping[str, Content], *, has_text: bool) -> str | None:
+def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool) -> str | None:
     """Returns the column with tags or spans, by its usual name and what it holds; None without one.
 
     Args:
