@@ -221,7 +221,7 @@ class Contributions:
         """
         if thorough:
             # Numbers that one resample costs.
-            width = len(self.rows)
+            width = max(1, len(self.rows))
             if self.family not in ("mean", "ratio"):
                 width = max(width, len(self._counted[0]))
             # Ranks and sums of pairs take ten times as long.
