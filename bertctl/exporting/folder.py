@@ -66,7 +66,7 @@ class Graph:
 
     Attributes:
         weights: Name of the file that the runtime opens.
-        file_format: Onnx or openvino.
+        file_format: `onnx` or `openvino`.
         precision: Precision of its arithmetic.
         inputs: Names.
         outputs: Names.

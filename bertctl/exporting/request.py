@@ -17,7 +17,7 @@ class ExportRequest:
 
     Attributes:
         path: A run, or a model.
-        file_format: Onnx or openvino.
+        file_format: `onnx` or `openvino`.
         output: Folder that is made.
         rows: File to compare on; None for the run's validation rows.
         tolerance: Largest difference of an output that is allowed.

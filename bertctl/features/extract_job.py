@@ -38,7 +38,7 @@ class ExtractJob:
         source: What the input is called.
         dtype: Type of the numbers in the file.
         keep_text: Whether texts are written where the format has room.
-        backend: Torch, onnx or openvino; auto for the fastest of them.
+        backend: `torch`, `onnx` or `openvino`; `auto` for the fastest of them.
         resume: Whether to continue where an earlier attempt was stopped.
         overwrite: Start again where an earlier attempt was stopped.
         sharing: What of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
