@@ -6,6 +6,7 @@ Canonical columns: `context` (may be blank), `choices` (a list of at least two t
 differ in how many), and `label` (the number of the right one, counted from 0).
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -107,7 +108,8 @@ class ChoiceColumns(FileColumns):
         beginning: words that every choice continues (SWAG's `sent2`), or None.
         choices: one column with lists, or a column for each choice, in order.
         label: the right choice, or None.
-        first: Number of the first choice, where the person or another file of the recipe says it.
+        first: Number that labels give the first choice (0 or 1), where the settings, the format or
+            another file of the recipe says it.
         reading: How the labels of the whole file are read; None where there are none.
         others: Further columns that say the right choice, each with how it is read. They are
             compared with the label.
@@ -139,19 +141,26 @@ class ChoiceColumns(FileColumns):
         matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
         numbers = [int(match[2]) for match in matches if match and match[2].isdecimal()]
         n_choices = len(self.choices)
-        if n_choices > 1 and numbers in (list(range(n_choices)), list(range(1, n_choices + 1))):
+        from_zero = list(range(n_choices))
+        from_one = list(range(1, n_choices + 1))
+        if n_choices > 1 and numbers in (from_zero, from_one):
             return tuple(str(number) for number in numbers)
         return ()
 
     @property
+    def are_from_one(self) -> bool:
+        """Whether the choices' columns are numbered from 1, as `choice1`, `choice2`."""
+        return len(self.numbers) > 0 and self.numbers[0] == "1"
+
+    @property
     def first_choice(self) -> Literal[0, 1] | None:
-        """The number of the first choice, as the labels of a whole file show it; else None."""
+        """Number that the labels of a whole file give the first choice; None if they give none."""
         if self.reading is None or self.reading.is_open or not self.is_whole:
             return None
         if self.reading.kind == "number":
             return 1 if self.reading.first else 0
-        if self.reading.kind == "key" and self.numbers:
-            return 1 if self.numbers[0] == "1" else 0
+        if self.reading.kind == "key" and self.numbers:  # labels are numbers of columns
+            return 1 if self.are_from_one else 0
         return None
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
@@ -176,7 +185,13 @@ class ChoiceReader(Reader):
     is_sure: bool = True
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin; labels only of whole files."""
+        """Yields the rows of a file or of stdin, chunk by chunk.
+
+        A file that is read whole and called .txt is JSON Lines or a table with tabs.
+
+        Raises:
+            UsageError: Lines of text that are read in chunks, to predict on them.
+        """
         kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin name it with `input_format=jsonl`."
@@ -196,6 +211,7 @@ class ChoiceReader(Reader):
         if label is None or not options.keep_labels:
             return columns
         first_choice = options.settings.first_choice
+        # Our prediction files always count from 0, whatever the recipe says of its own files.
         is_unknown = first_choice is None
         if _is_own(table) or (is_unknown and _counts_from_zero(table, columns)):
             first_choice = 0
@@ -240,8 +256,8 @@ class ChoiceReader(Reader):
                     if columns.reading is None:
                         continue
                     first_number = columns.reading.seen_first
-                    columns_from_one = columns.numbers[:1] == ("1",)
-                    if first_number == 0 or (first_number == 1 and columns_from_one):
+                    # Labels that seem to count from 1 are believed if the columns do, too.
+                    if first_number == 0 or (first_number == 1 and columns.are_from_one):
                         return settings.model_copy(update={"first_choice": first_number})
         return settings
 
@@ -273,10 +289,7 @@ class ChoiceReader(Reader):
         canonical: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
             beginnings = texts_of(table, columns.beginning)
-            canonical["choices"] = [
-                [f"{beginning} {ending}" if beginning else ending for ending in row]
-                for beginning, row in zip(beginnings, endings, strict=True)
-            ]
+            canonical["choices"] = list(map(_continued, beginnings, endings))
         if columns.label is not None:
             canonical["label"] = _labels_of(table, columns, choices, options)
             for name, reading in columns.others.items():
@@ -297,8 +310,18 @@ class ChoiceReader(Reader):
         )
 
 
+def _continued(beginning: str, endings: Sequence[str]) -> Sequence[str]:
+    """Returns the choices of a row: its endings, each behind the beginning if there is one.
+
+    `"He", ["sat.", "ran."]` -> `["He sat.", "He ran."]`.
+    """
+    if not beginning:
+        return endings
+    return [f"{beginning} {ending}" for ending in endings]
+
+
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> ChoiceColumns:
-    """Finds which column is which, as the person said or by the usual names.
+    """Finds which column is which, as the settings say or by the usual names.
 
     Args:
         table: the file as it was read.
@@ -309,26 +332,26 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one column was named twice.
     """
-    settings_columns = [
+    text_columns = [
         settings.text_column,
         settings.pair_column,
         *(settings.choice_columns or ()),
     ]
-    is_here = all(name in table.columns for name in settings_columns if name is not None)
-    # A file of predictions has names of its own.
+    is_here = all(name in table.columns for name in text_columns if name is not None)
+    # A file of predictions has the canonical names, whatever the training file's columns are.
     if not is_here and {"context", "choices"} <= set(table.columns):
         settings = settings.model_copy(
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
-        settings_columns = ["context"]
-    # The roles are only keys here: context, beginning and each choice, by number.
-    columns_by_role = {f"{number}": name for number, name in enumerate(settings_columns)}
+        text_columns = ["context"]
+    # `columns_named` needs a key for each column; those of the texts can be any.
+    columns_by_role = {f"text {number}": name for number, name in enumerate(text_columns)}
     columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
     used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings)
 
-    # What is not named is guessed, each from the columns that are free still.
+    # What was not named is guessed from the columns that have no other role yet.
     free = {folded(name): name for name in table.columns if name not in used}
     choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
@@ -336,15 +359,14 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     beginning = settings.pair_column
     if context is None:
         context, beginning = _guess_context(table, free, beginning)
-    if settings.label_column in table.columns:
-        label = settings.label_column
-    else:
-        label = None
-    if label is None and settings.label_column is None:
+    label = settings.label_column
+    if label is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
         label = _agreed_label(free, table, choices) or label_of(
             free, _LABELS, table, needed=label_needed
         )
+    elif label not in table.columns:  # it was named for another file
+        label = None
     return ChoiceColumns(
         settings.id_column,
         context,
@@ -357,11 +379,11 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
 def _labels_of(
     table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions
 ) -> list[int]:
-    """Returns the numbers of the right choices, counted from 0, and reports how labels count.
+    """Returns the numbers of the right choices, counted from 0; reports where labels begin.
 
     Args:
         table: The file, or a chunk of it.
-        columns: With how the labels of the whole file are read, where they were seen.
+        columns: With how the labels of the whole file are read, if that is known.
         choices: Of each row.
         options: Whether the table is the whole file, and what the recipe or run says of it.
 
@@ -379,29 +401,44 @@ def _labels_of(
         keys_are_columns=len(columns.choices) > 1,
         is_whole=options.whole,
     )
-    columns_from_one = columns.numbers[:1] == ("1",)
-    if reading.kind == "key" and columns_from_one:
+    if reading.kind == "key" and columns.are_from_one:
         options.listener.say(
             f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do"
         )
-    # The recipe or the run says where they begin to count; the labels of this file do not.
-    is_from_elsewhere = (
-        options.settings.first_choice is not None
-        and reading.kind == "number"
-        and reading.seen_first is None
-    )
-    if is_from_elsewhere and not _is_own(table):
-        is_other_file = bool(options.hints)
-        if is_other_file and reading.first == 0 and columns_from_one:
-            raise WholeFileError(
-                f"{table.source}: the labels in '{name}' would count from 0, as those the run was "
-                "trained on, and the columns of the choices count from 1; no label is 0",
-                remedy="Write letters: A is the first choice.",
-            )
-        options.listener.say(
-            f"{table.source}: the labels in '{name}' count from {reading.first} (data.first_choice)"
-        )
+    is_from_settings = options.settings.first_choice is not None and not _is_own(table)
+    shows_start = reading.kind != "number" or reading.seen_first is not None
+    if is_from_settings and not shows_start:
+        _report_first_number(table, columns, reading, options)
     return numbers
+
+
+def _report_first_number(
+    table: Table, columns: ChoiceColumns, reading: LabelReading, options: ReadOptions
+) -> None:
+    """Reports that labels count as the recipe or the run says, as they don't show it themselves.
+
+    Args:
+        table: The file, for messages.
+        columns: Which column is which.
+        reading: How the labels are read.
+        options: They have hints if the settings were made for other files, such as those that a run
+            was trained on.
+
+    Raises:
+        WholeFileError: Labels count from 0 in those other files, and this file's columns of choices
+            count from 1.
+    """
+    name = str(columns.label)
+    are_of_other_files = bool(options.hints)
+    if are_of_other_files and reading.first == 0 and columns.are_from_one:
+        raise WholeFileError(
+            f"{table.source}: the labels in '{name}' would count from 0, as those the run was "
+            "trained on, and the columns of the choices count from 1; no label is 0",
+            remedy="Write letters: A is the first choice.",
+        )
+    options.listener.say(
+        f"{table.source}: the labels in '{name}' count from {reading.first} (data.first_choice)"
+    )
 
 
 def _reading_of(
@@ -455,7 +492,7 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
             continue
         for index, (value, row) in enumerate(zip(table.columns[name], endings, strict=True)):
             number = as_number(value)
-            is_number = number == number  # NaN for a cell that is no number
+            is_number = not math.isnan(number)
             if is_number and number != len(row):
                 message = (
                     f"{table.where(index)}: {count(len(row), 'choice')}, where '{name}' says "
@@ -554,13 +591,13 @@ def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices
     Rows without choices are left out; another check reports them.
     """
     if len(columns.choices) > 1:
-        columns_there = [table.columns[name] for name in columns.choices if name in table.columns]
-        rows = zip(*columns_there, strict=True)
-        return {
-            index: _from_cells(["" if is_missing(cell) else str(cell) for cell in row], columns)
-            for index, row in enumerate(rows)
-        }
-    readable: dict[int, Choices] = {}
+        present = [table.columns[name] for name in columns.choices if name in table.columns]
+        readable: dict[int, Choices] = {}
+        for index, cells in enumerate(zip(*present, strict=True)):
+            texts = ["" if is_missing(cell) else str(cell) for cell in cells]
+            readable[index] = _from_cells(texts, columns)
+        return readable
+    readable = {}
     for index in range(len(table)):
         with suppress(DataError):
             readable[index] = _from_list(table, columns.choices[0], index)
@@ -577,9 +614,10 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         UsageError: None fits, or several do.
     """
-    lists = [free[key] for key in _LISTS if key in free and _holds_lists(table.columns[free[key]])]
+    known = [free[key] for key in _LISTS if key in free]
+    lists = [(name,) for name in known if _holds_lists(table.columns[name])]
     numbered = [family for family in _families(free.values()) if len(family) > 1]
-    candidates = [*((name,) for name in lists), *numbered]
+    candidates: list[tuple[str, ...]] = [*lists, *numbered]
     if len(candidates) == 1:
         return candidates[0]
     message = "which columns hold the choices can't be seen"
@@ -624,14 +662,15 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
-    """Returns the columns of a file's first chunk, with choices that a later one adds.
+    """Returns the columns of a file's first chunk, with choices that a later chunk adds.
 
-    The numbers of the new columns continue those of the first.
+    `choice1`, `choice2` and a chunk with `choice3` -> `choice1`, `choice2`, `choice3`.
     """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
-    families = _families(dict.fromkeys((*columns.choices, *free)))
-    choices = next((names for names in families if columns.choices[0] in names), columns.choices)
-    return replace(columns, choices=choices)
+    for family in _families(dict.fromkeys((*columns.choices, *free))):
+        if columns.choices[0] in family:
+            return replace(columns, choices=family)
+    return columns
 
 
 def _holds_lists(values: Sequence[Any]) -> bool:

@@ -75,13 +75,13 @@ class Sentence(NamedTuple):
     """A sentence of a column file.
 
     Attributes:
-        line: where its first word stands.
-        document: number of its document, from 0; -1 before any has begun.
-        words: as written.
-        tags: one per word; None where the file has none.
-        lines: all lines, comments too, and whether each is a word; only where a file is read in
-            chunks, for answers that are written beside them, and where the tag is the last column,
-            or it is CoNLL-U.
+        line: Number of the line with its first word.
+        document: Number of its document, from 0; -1 before any has begun.
+        words: As written.
+        tags: One per word; None where the file has none.
+        lines: All its lines, with comments, and whether each is a word: `("Anna B-PER", True)`.
+            Predictions are written into them. They are there only if the file is read in chunks,
+            and is CoNLL-U or has its tags, if any, in the last column.
     """
 
     line: int
@@ -92,6 +92,8 @@ class Sentence(NamedTuple):
 
 
 class _Line(NamedTuple):
+    """A line of a file, with its number, counted from 1."""
+
     number: int
     text: str
 
@@ -172,10 +174,10 @@ def conll_sentences(
         lines: with their ends, without a byte-order mark.
         source: the file, for messages.
         options: in their settings `text_column` and `label_column` are positions counted from 0
-            (negative ones from the end) or names; left out, the words stand in the first column (in
-            the second after one that counts them) and the tags in the last; in CoNLL-U `form` and
-            `upos`. `header` says whether the first line has names; where it is not set, a line of
-            nothing but usual names has.
+            (negative ones from the end) or names. Without them the words are in the first column,
+            or in the second if the first one counts the words, and the tags are in the last one; in
+            CoNLL-U they are `form` and `upos`. `header` says whether the first line has the names
+            of the columns; if it is not set, a line of nothing but usual names is taken for them.
         ud: whether it is CoNLL-U.
 
     Raises:
@@ -213,6 +215,12 @@ class _SentenceReader:
 
     Attributes:
         n_comments: Lines taken as comments so far, in files that are not CoNLL-U.
+        _names: Names of the columns: those of CoNLL-U, or from the header or a comment; else None.
+        _header: The same if the first line has them, to recognize it when it is repeated.
+        _layout: Where words and tags are. The first sentence decides it.
+        _is_ontonotes: Whether `#begin document` has been read, as in files of CoNLL-2012.
+        _document: Number of the document that has begun, from 0; -1 before the first one.
+        _block: Lines of the sentence that is not complete yet.
     """
 
     def __init__(self, source: str, options: ReadOptions, *, ud: bool) -> None:
@@ -234,7 +242,9 @@ class _SentenceReader:
         """
         if not self._ud and line.text.startswith(_ONTONOTES_DOCUMENT):
             self._is_ontonotes = True
-            self._document += line.text.startswith(_ONTONOTES_DOCUMENT[0])
+            begin_document, _ = _ONTONOTES_DOCUMENT
+            if line.text.startswith(begin_document):
+                self._document += 1
             line = _Line(line.number, "")  # it has no word, and ends a sentence like a blank line
 
         is_blank = not line.text.strip(_BLANKS)
@@ -244,7 +254,8 @@ class _SentenceReader:
             return None
 
         sentence = self._finish_sentence()
-        self._document += begins_document
+        if begins_document:
+            self._document += 1
         return sentence
 
     def _add_filled(self, line: _Line) -> None:
@@ -277,16 +288,15 @@ class _SentenceReader:
         self._options.skipped.errors.append(error)
 
     def _finish_sentence(self) -> Sentence | None:
-        """Returns the lines so far as a sentence.
+        """Returns the collected lines as a sentence, and begins to collect the next one.
 
-        It is None if they have no words, or if they are wrong and skipped.
+        The result is None if the lines have no words, or if they are wrong and skipped.
         """
         all_lines = self._block
         self._block = []
         word_lines, comments = self._without_comments(all_lines)
         for comment in comments:
-            self._names = _global_columns(comment) or self._names
-            self._document += comment.startswith(("# newdoc", "#newdoc"))
+            self._read_comment(comment)
         if not word_lines:
             return None
 
@@ -309,12 +319,21 @@ class _SentenceReader:
 
         if not sentence.words:
             return None
-        # A chunk is read for answers that are written beside its lines as a last column.
+        # Files are read in chunks to predict on them. Predicted tags are written into the lines: in
+        # CoNLL-U at their place, elsewhere as the last column.
         tag_is_last = self._layout.tag in (None, len(self._layout.names) - 1)
-        can_be_answered = self._ud or (tag_is_last and not self._layout.has_more)
-        if self._options.whole or not can_be_answered:
+        can_take_tags = self._ud or (tag_is_last and not self._layout.has_more)
+        if self._options.whole or not can_take_tags:
             return sentence
         return sentence._replace(lines=self._marked_lines(all_lines, word_lines))
+
+    def _read_comment(self, comment: str) -> None:
+        """Takes the names of the columns, or the begin of a document, from a comment of CoNLL-U."""
+        names = _global_columns(comment)
+        if names:
+            self._names = names
+        if comment.startswith(("# newdoc", "#newdoc")):
+            self._document += 1
 
     def _without_comments(self, lines: list[_Line]) -> tuple[list[_Line], list[str]]:
         """Returns the lines of a sentence without comments, and the comments of CoNLL-U."""
@@ -328,9 +347,9 @@ class _SentenceReader:
         return lines, []
 
     def _find_layout(self, word_lines: list[_Line]) -> ConllLayout:
-        """Returns where words and tags stand, by the first sentence; as CoNLL-2012 if it is that.
+        """Returns where words and tags are, by the settings or else by the file's first sentence.
 
-        `data.text_column` and `data.label_column` come first.
+        Files of CoNLL-2012 have them in columns of their own, unless the settings name others.
         """
         settings = self._options.settings
         if self._is_ontonotes:
@@ -386,9 +405,9 @@ def _has_usual_names(line: _Line) -> bool:
 def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
     """Returns whether a line has the names of the columns again."""
     fields = _split_columns(line.text, tabs=False)
-    # A byte-order mark is there if a second file was joined to the first.
-    repeated = [field.removeprefix("\ufeff").casefold() for field in fields]
-    return repeated == [name.casefold() for name in names]
+    # A second file that was joined to the first may begin with a byte-order mark.
+    names_in_line = [field.removeprefix("\ufeff").casefold() for field in fields]
+    return names_in_line == [name.casefold() for name in names]
 
 
 def _repeated_names(line: _Line, source: str) -> DataError:
@@ -452,15 +471,12 @@ def _layout(
     else:
         # A first column of 1, 2, 3 ... counts the words, which then are the second column.
         first_column = [_split_columns(line.text, tabs=tabs)[0] for line in block]
-        is_count = (
-            width > 2
-            and len(block) > 1
-            and first_column == [str(i) for i in range(1, len(block) + 1)]
-        )
+        counting = [str(i) for i in range(1, len(block) + 1)]
+        is_count = width > 2 and len(block) > 1 and first_column == counting
         word = 1 if is_count else 0
 
     tag, misc_key = _tag_column(settings, names, where, ud=ud, tags_needed=tags_needed)
-    if tag == word:
+    if tag == word:  # the last column has the words, so no column has tags
         tag = None
     if tag is None and tags_needed:
         remedy = (
@@ -494,10 +510,13 @@ def _tag_column(
     column = settings.label_column or ("upos" if ud else None)
     if column is None:
         last = len(names) - 1
-        return (last if last > 0 else None), ""
+        if last == 0:  # the only column has the words
+            return None, ""
+        return last, ""
 
     misc_key = ""
     is_entity_key = ud and column.casefold() == ENTITY_KEY.casefold()
+    # A file of CoNLL-U Plus may have a column of this name.
     if is_entity_key and _find_position(column, names) is None:
         misc_key = ENTITY_KEY
         column = "misc"
@@ -509,12 +528,13 @@ def _tag_column(
 def _find_position(column: str, names: Sequence[str]) -> int | None:
     """Returns the position of a column by its number or name; None if it does not exist.
 
-    Of three columns, `-1` is 2, as the last one.
+    In a file of three columns `-1` is the last one, at position 2. A number that is no position may
+    be a name, such as `2019`.
     """
     if column.removeprefix("-").isdecimal():
         number = int(column)
         if -len(names) <= number < len(names):
-            return number % len(names)
+            return number % len(names)  # also counts negative numbers from the end
     lowered = [name.lower() for name in names]
     if column.lower() in lowered:
         return lowered.index(column.lower())
@@ -561,11 +581,11 @@ def _sentence(
     tags: list[str] = []
     for number, text in block:
         fields = layout.fields(text)
-        if layout.has_more:
-            is_wrong_width = len(fields) <= max(layout.word, layout.tag or 0)
+        if layout.has_more:  # as long as words and tags are there
+            has_wrong_width = len(fields) <= max(layout.word, layout.tag or 0)
         else:
-            is_wrong_width = len(fields) != len(layout.names)
-        if is_wrong_width:
+            has_wrong_width = len(fields) != len(layout.names)
+        if has_wrong_width:
             raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
         # `3-4` is a contraction, `8.1` a word that is not in the text.
         if layout.ud and not fields[0].isdecimal():
@@ -586,12 +606,13 @@ def _sentence(
                     "right one?",
                 )
             tags.append(tag)
+    first_number = block[0].number
     if layout.tag is None or not all(tags):
-        return Sentence(block[0].number, document, words, tags=None)
+        return Sentence(first_number, document, words, tags=None)
     has_brackets = any("*" in tag or "(" in tag for tag in tags)
     if has_brackets and all(map(_BRACKETS.fullmatch, tags)):
-        tags = _tags_of_brackets(tags, f"{source}:{block[0].number}")
-    return Sentence(block[0].number, document, words, tags)
+        tags = _tags_of_brackets(tags, f"{source}:{first_number}")
+    return Sentence(first_number, document, words, tags)
 
 
 def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
@@ -635,26 +656,30 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
     Raises:
         DataError: a word with more or fewer parts than the first.
     """
-    width = 0  # parts of a word; 0 until the first one has been read
+    width = 0  # parts of a word, as the first word of the file has; 0 until it has been read
     n_sentences = 0
     for number, line in enumerate(lines, start=1):
-        # A word may have a bar in it, so it is split from the right; by two bars at most, as long
-        # as the width is not known.
+        # The word itself may have a bar in it, so the parts are split off from the right: two at
+        # most (part of speech and tag) as long as the width is not known.
         n_bars = width - 1 if width > 1 else 2
-        words = [item.rsplit("|", n_bars) for item in line.split()]
-        if not words:
+        parts_by_word = [item.rsplit("|", n_bars) for item in line.split()]
+        if not parts_by_word:
             continue
-        width = width or len(words[0])
-        strange = next((parts for parts in words if len(parts) != width or not all(parts)), None)
-        if strange is not None:
-            message = (
-                f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first "
-                "word has"
-            )
-            raise DataError(
-                message, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
-            )
-        yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
+        if not width:
+            width = len(parts_by_word[0])
+        for parts in parts_by_word:
+            has_all_parts = len(parts) == width and all(parts)
+            if not has_all_parts:
+                message = (
+                    f"{source}:{number}: {'|'.join(parts)!r:.80} has not {width} parts, as the "
+                    "first word has"
+                )
+                raise DataError(
+                    message, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
+                )
+        words = [parts[0] for parts in parts_by_word]
+        tags = [parts[-1] for parts in parts_by_word]
+        yield Sentence(number, -1, words, tags)
         n_sentences += 1
     if not n_sentences:
         raise DataError(
@@ -674,15 +699,38 @@ def are_piped(lines: Iterable[str]) -> bool:
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
     """Refuses a sentence of CoNLL-U whose words are not those of its `# text` comment.
 
-    It also refuses numbers that leave a word out. Of a contraction (`3-4 im`, `3 in`, `4 dem`) the
-    text has the contraction, not its words.
+    It also refuses words that are not numbered 1, 2, 3 ...
+
+    Args:
+        block: Its lines without comments.
+        comments: Its comments.
+        source: The file, for messages.
 
     Raises:
         DataError: with file and line.
     """
+    parts = _words_of_text(block, source)
+    for comment in comments:
+        key, _, text = comment.removeprefix("#").partition("=")
+        if key.strip() == "text" and not same_words("".join(parts), text):
+            raise DataError(
+                f"{source}:{block[0].number}: '# text' is {shorten(text.strip())!r}, its words are "
+                f"{shorten(' '.join(parts))!r}",
+                remedy="Correct the comment or the words; without the comment nothing is compared.",
+            )
+
+
+def _words_of_text(block: Sequence[_Line], source: str) -> list[str]:
+    """Returns the words of a sentence of CoNLL-U as its text has them.
+
+    For a contraction (`3-4 im`, `3 in`, `4 dem`) they are the contraction alone: `im`.
+
+    Raises:
+        DataError: The words are not numbered 1, 2, 3 ..., with file and line.
+    """
     n_words = 0
     parts: list[str] = []
-    last_of_contraction = 0
+    last_of_contraction = 0  # number of the last word that a contraction stands for
     for number, text in block:
         fields = text.rstrip("\r\n").split("\t")
         first, hyphen, last = fields[0].partition("-")
@@ -702,15 +750,7 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
             )
         if n_words > last_of_contraction:
             parts.append(fields[1])
-
-    for comment in comments:
-        key, _, text = comment.removeprefix("#").partition("=")
-        if key.strip() == "text" and not same_words("".join(parts), text):
-            raise DataError(
-                f"{source}:{block[0].number}: '# text' is {shorten(text.strip())!r}, its words are "
-                f"{shorten(' '.join(parts))!r}",
-                remedy="Correct the comment or the words; without the comment nothing is compared.",
-            )
+    return parts
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:

@@ -126,6 +126,7 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
         return suffix_kind
     if is_table and suffix_kind in fitting_suffixes:
         return suffix_kind
+
     if is_table:
         noun = "a table"
     else:
@@ -133,7 +134,8 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     message = f"{source_name(source)}: read as {noun} by its content"
     if source != "-" and suffix_kind is not None:
         message += f", though it is named {source.suffix}"
-    if not options.whole and (suffix_kind == "lines" or source == "-"):
+    could_be_lines = suffix_kind == "lines" or source == "-"
+    if could_be_lines and not options.whole:
         message += " (`input_format=lines` reads its lines as texts)"
     options.listener.say(message)
     return content
@@ -143,10 +145,10 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
     """Yields a file's columns as they are, one table per chunk.
 
     Raises:
-        DataError: no rows, bytes or records that are not what they should be, with file and line;
-            where all were left out, what the last of them is not.
+        DataError: no rows, or bytes or records that are not what they should be, with file and
+            line. If all records were left out, it is the error of the last one.
     """
-    last_table = None
+    last_table = None  # it may have columns but no rows
     for table in _tables(source, kind, options):
         last_table = table
         if len(table):
@@ -198,11 +200,10 @@ def _tables_of_parquet(source: Source, file: BinaryIO, options: ReadOptions) -> 
 
 def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[Table]:
     """Yields the objects of an open JSON or JSON Lines file."""
-    # A list may stand on one line, which then may be as long as a document.
-    is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
-    document, tables = document_or_tables(
-        file, name, options, longest=LONGEST_DOCUMENT if is_list else 0
-    )
+    # A list may be written on one line, which then may be as long as a document.
+    first_byte = cast(io.BufferedReader, file).peek(1)[:1]
+    longest_line = LONGEST_DOCUMENT if first_byte == b"[" else 0
+    document, tables = document_or_tables(file, name, options, longest=longest_line)
     if document is not None:
         document_table = table_of_document(document, name, options)
         options.listener.expect(len(document_table))
@@ -229,8 +230,9 @@ def _without_tasks(table: Table, options: ReadOptions) -> Table:
 
 
 def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) -> Iterator[Table]:
-    """Yields tables of lines; at the end it is told how many of them look like objects of JSON."""
-    n_json = total = 0
+    """Yields tables of lines, and warns at the end if some of them look like objects of JSON."""
+    n_json = 0
+    total = 0
     for table in tables:
         n_json += sum(map(begins_like_json_row, table.columns["text"]))
         total += len(table)
@@ -239,16 +241,24 @@ def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) 
 
 
 def tell_json_lines(n_json: int, total: int, name: str, listener: Listener) -> None:
-    """Warns of lines that were read as texts and look like objects of JSON."""
-    if n_json:
-        if n_json == 1:
-            are = "looks like JSON and was"
-        else:
-            are = "look like JSON and were"
-        remedy = (
-            "`input_format=jsonl` reads JSON, `input_format=lines` reads texts without this warning"
-        )
-        listener.warn(f"{name}: {n_json:,} of {total:,} lines {are} read as a text ({remedy})")
+    """Warns of lines that were read as texts and look like objects of JSON.
+
+    Args:
+        n_json: How many lines look so; 0 warns of nothing.
+        total: How many lines were read.
+        name: Of the file.
+        listener: It gets the warning.
+    """
+    if not n_json:
+        return
+    if n_json == 1:
+        are = "looks like JSON and was"
+    else:
+        are = "look like JSON and were"
+    remedy = (
+        "`input_format=jsonl` reads JSON, `input_format=lines` reads texts without this warning"
+    )
+    listener.warn(f"{name}: {n_json:,} of {total:,} lines {are} read as a text ({remedy})")
 
 
 def _require_parquet(file: BinaryIO, name: str) -> None:
@@ -268,9 +278,10 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
-    """Yields the tables, and tells the listener how many rows the open file seems to have.
+    """Yields the tables, and tells the listener about how many rows the open file has.
 
-    That is guessed anew with each chunk, by the share of the file's bytes that have been read.
+    The number is estimated anew with each chunk, from the share of the file's bytes that have been
+    read. A file that is read whole needs no estimate.
     """
     n_rows = 0
     for table in tables:
@@ -315,7 +326,8 @@ def _delimited_tables(
     """Yields the rows of a CSV or TSV file; as one table if it is read whole.
 
     The dialect is detected first. That needs the first lines for separator and header, and all
-    lines for quoting. They are held in memory or read twice, whichever fits.
+    lines for quoting. So a small file is held in memory, and a large one, or one that is read in
+    chunks, is opened again. A pipe can't be: its first lines decide about quoting, too.
 
     Args:
         source: The file, which is opened again if its lines are read twice.
@@ -336,49 +348,39 @@ def _delimited_tables(
         source=name,
         listener=listener,
     )
-    all_lines: Iterable[str]
-    if options.whole and _is_large(source):
-        sample = list(itertools.islice(lines, SAMPLE_LINES))
-        # Read once for its errors: they come before any other message.
+    parse_records = partial(
+        records,
+        source=name,
+        listener=listener,
+        on_bad_record=options.on_bad_record,
+    )
+    if options.whole and not _is_large(source):
+        held_lines = list(lines)
+        dialect = detect(held_lines[:SAMPLE_LINES], held_lines)
+        all_records = parse_records(held_lines, dialect)
+        yield table_of_records(dialect.names, all_records, name, header=dialect.header)
+        return
+
+    sample = list(itertools.islice(lines, SAMPLE_LINES))
+    if options.whole:
+        # The rest is decoded here for its errors: they come before any other message.
         deque(lines, maxlen=0)
         silent = replace(options, listener=SILENT)
         with open_bytes(source) as reopened:
             dialect = detect(sample, text_lines(reopened, name, silent))
         with open_bytes(source) as reopened:
-            file_records = records(
-                text_lines(reopened, name, silent),
-                dialect,
-                source=name,
-                listener=listener,
-                on_bad_record=options.on_bad_record,
-            )
-            yield table_of_records(dialect.names, file_records, name, header=dialect.header)
+            all_records = parse_records(text_lines(reopened, name, silent), dialect)
+            yield table_of_records(dialect.names, all_records, name, header=dialect.header)
         return
-    if options.whole:
-        held_lines = list(lines)
-        all_lines = held_lines
-        dialect = detect(held_lines[:SAMPLE_LINES], held_lines)
+
+    if is_read_once(source):
+        dialect = detect(sample, sample)
     else:
-        sample = list(itertools.islice(lines, SAMPLE_LINES))
-        all_lines = itertools.chain(sample, lines)
-        if is_read_once(source):  # a pipe: quoting is judged by its first lines
-            dialect = detect(sample, sample)
-        else:
-            silent = replace(options, listener=SILENT, on_bad_record=None)
-            with open_bytes(source) as reopened:
-                dialect = detect(sample, text_lines(reopened, name, silent))
-    file_records = records(
-        all_lines,
-        dialect,
-        source=name,
-        listener=listener,
-        on_bad_record=options.on_bad_record,
-    )
-    if options.whole:
-        chunks: Iterable[Iterable[tuple[int, list[str]]]] = [file_records]
-    else:
-        chunks = in_chunks(file_records, options.chunk_rows, weight=weight_of_record)
-    for chunk in chunks:
+        silent = replace(options, listener=SILENT, on_bad_record=None)
+        with open_bytes(source) as reopened:
+            dialect = detect(sample, text_lines(reopened, name, silent))
+    all_records = parse_records(itertools.chain(sample, lines), dialect)
+    for chunk in in_chunks(all_records, options.chunk_rows, weight=weight_of_record):
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
 
@@ -447,6 +449,8 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
     Raises:
         DataError: The file is empty, no JSON, or has columns where rows are needed.
     """
+    # The lines read so far: blank ones, then the first one that is not. The functions below add
+    # the lines that they read.
     head: list[str] = []
     for line in lines:
         head.append(line)
@@ -461,7 +465,9 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
         is_document = _begins_document(head, lines, error)
     else:
         is_document = _is_document(first_value)
-        if not is_document and _has_columns(first_value) and _is_last(head, lines):
+        # With further lines, such an object is a row.
+        has_columns = not is_document and _has_columns(first_value)
+        if has_columns and _is_last(head, lines):
             raise _columns_not_rows(source)
     if not is_document:
         return head, None
@@ -472,8 +478,8 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
     try:
         return [], parse(text)
     except (ValueError, RecursionError) as error:
-        is_followed = isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"
-        if is_followed and text.lstrip().startswith("{"):
+        has_more_values = isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"
+        if has_more_values and text.lstrip().startswith("{"):
             return [], _json_values(text, source, form)
         raise _not_json(error, source, form) from error
 
@@ -500,9 +506,10 @@ def _begins_document(head: list[str], lines: Iterator[str], error: Exception) ->
     """Returns whether a line that is no JSON begins a document of several lines.
 
     Args:
-        head: The lines read so far; the last one is no JSON. The next line may be added.
+        head: The lines read so far; the last one is no JSON. If the next lines are needed to tell,
+            they are added: up to the first one that is not blank.
         lines: The other lines.
-        error: Of the JSON decoder.
+        error: What the JSON decoder says of the last line of `head`.
     """
     known_beginnings = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
     if head[-1].strip() == "{" or head[-1].lstrip().startswith(known_beginnings):
@@ -614,7 +621,9 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         with loading(source, remedy=options.form):
             entries = label_studio.rows_of(entries, source, options)
     entries = label_studio.short_rows(entries)
-    return replace(table_of_objects(list(enumerate(entries, start=1)), source), lines=())
+    numbered = list(enumerate(entries, start=1))
+    # The numbers are no lines of the file, so the table gets none.
+    return replace(table_of_objects(numbered, source), lines=())
 
 
 def _json_objects(
@@ -676,18 +685,18 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
             file, source, longest_cell=options.settings.longest_line * 1_000_000
         )
         features = class_features(parquet.schema.metadata)
-        # Few rows are lists of Python objects, many are packed batch by batch.
-        if options.chunk_rows is None and not is_many(parquet.num_rows):
+        if options.chunk_rows is None:
+            batches = parquet.batches(_WHOLE_BATCH, all_stay=True)
+            if is_many(parquet.num_rows):
+                # `joined_tables` packs each batch, which needs less memory than lists of objects.
+                parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
+                yield joined_tables(parts)
+                return
             columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
-            for batch in parquet.batches(_WHOLE_BATCH, all_stay=True):
+            for batch in batches:
                 for name, values in batch.to_pydict().items():
                     columns[name] += values
             yield _typed_table(columns, features, source)
-            return
-        if options.chunk_rows is None:
-            batches = parquet.batches(_WHOLE_BATCH, all_stay=True)
-            parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
-            yield joined_tables(parts)
             return
         first_row = 0
         options.listener.expect(parquet.num_rows)

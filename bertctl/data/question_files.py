@@ -116,7 +116,8 @@ class QuestionReader(Reader):
         Stdin is JSON unless it is said to be something else.
         """
         kind = input_kind(source, options)
-        if source == "-" and options.kind is None and kind == "lines":
+        is_unnamed_stdin = source == "-" and options.kind is None
+        if is_unnamed_stdin and kind == "lines":  # what stdin is if its first bytes say nothing
             kind = "jsonl"
         if kind == "lines":
             message = f"{source_name(source)}: lines of text are not questions with a context"
@@ -130,10 +131,10 @@ class QuestionReader(Reader):
         return self.table_readings(tables, options)
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first questions of a file whose answers are found in their texts.
+        """Returns the first questions of a file whose answers occur in their contexts.
 
-        The result is None for other files: fewer than half of the answers are found, or the answers
-        of a table are classes.
+        The result is None for other files: fewer than half of the answers occur there, or the
+        answers of a CSV or TSV file are classes such as yes and no, which may occur by chance.
         """
         reading = super().guess(path, options)
         if not reading:
@@ -141,8 +142,8 @@ class QuestionReader(Reader):
 
         answers = reading.rows.columns["label"]
         starts = list(chain.from_iterable(answer["answer_start"] for answer in answers))
-        n_in_texts = sum(start >= 0 for start in starts)
-        if 2 * n_in_texts < len(starts):
+        n_found = sum(start >= 0 for start in starts)  # -1: not in the context
+        if 2 * n_found < len(starts):
             return None
 
         texts = list(chain.from_iterable(answer["text"] for answer in answers))
@@ -153,7 +154,7 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        if isinstance(table, NestedTable):  # its columns have names of ours
+        if isinstance(table, NestedTable):  # the settings can't name its columns, which are made
             return find_columns(table, _SQUAD, options)
         return find_columns(table, options.settings, options)
 
@@ -186,22 +187,22 @@ class QuestionColumns(FileColumns):
 
 
 def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> QuestionColumns:
-    """Finds which column is which, as the person said or by the usual names.
+    """Finds which column is which, as the settings say or by the usual names.
 
     Args:
         table: the file as it was read.
         settings: `text_column` is the question, `pair_column` the context, `label_column` the
             answers.
-        options: whether to refuse a table without answers, and who is told of guesses.
+        options: whether to refuse a table without answers, and who is warned of unusable ids.
 
     Raises:
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one was named twice.
     """
     _refuse_other_format(table, settings)
-    if settings.text_column not in table.columns and {"question", "context"} <= set(table.columns):
-        # A prediction file, or another file than the one the settings were made for: it has the
-        # canonical names.
+    has_canonical_names = {"question", "context"} <= set(table.columns)
+    if settings.text_column not in table.columns and has_canonical_names:
+        # A prediction file, or another file than the one the settings were made for.
         settings = settings.model_copy(
             update={"text_column": None, "pair_column": None, "label_column": None}
         )
@@ -210,23 +211,15 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         "context": settings.pair_column,
         "answers": settings.label_column,
     }
-    columns_by_role = {**roles, "id": settings.id_column}
-    label_needed = options.label_needed
-    used = columns_named(columns_by_role, table, optional="" if label_needed else "answers")
-    # Each role takes the likeliest column that no earlier role has taken.
+    used = columns_named(
+        {**roles, "id": settings.id_column},
+        table,
+        optional="" if options.label_needed else "answers",
+    )
     free = {folded(name): name for name in table.columns if name not in used}
-    for role, (option, usual) in _USUAL.items():
-        usual_name = next((free.pop(key) for key in usual if key in free), None)
-        if roles[role] is not None:
-            continue
-        if usual_name is not None:
-            roles[role] = usual_name
-        elif role != "answers" or label_needed:
-            message = f"{table.source}: no column is known as the {role}"
-            raise UsageError(message, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
-    if roles["answers"] in table.columns:
-        label = roles["answers"]
-    else:
+    roles = _with_usual_names(roles, free, table, answers_needed=options.label_needed)
+    label = roles["answers"]
+    if label not in table.columns:  # it was named for another file
         label = None
     question = str(roles["question"])
     context = str(roles["context"])
@@ -234,6 +227,35 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         table, free.get("id"), (question, context), options
     )
     return QuestionColumns(identity, question, context, label)
+
+
+def _with_usual_names(
+    roles: Mapping[str, str | None], free: dict[str, str], table: Table, *, answers_needed: bool
+) -> dict[str, str | None]:
+    """Returns the column of each role: as it was named, or else guessed by the usual names.
+
+    Args:
+        roles: Role (`question`, `context`, `answers`) -> column that was named, or None.
+        free: Lowercase name -> name of the columns that were not named. A usual name is removed
+            from it with its role, so that no later role takes that column.
+        table: The file, for messages.
+        answers_needed: Whether to refuse a file without a column of answers.
+
+    Raises:
+        UsageError: The column of a role can't be guessed.
+    """
+    columns_by_role = dict(roles)
+    for role, (option, usual) in _USUAL.items():
+        usual_key = next((key for key in usual if key in free), None)
+        usual_name = None if usual_key is None else free.pop(usual_key)
+        if columns_by_role[role] is not None:
+            continue
+        columns_by_role[role] = usual_name
+        is_needed = role != "answers" or answers_needed
+        if usual_name is None and is_needed:
+            message = f"{table.source}: no column is known as the {role}"
+            raise UsageError(message, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
+    return columns_by_role
 
 
 def _refuse_other_format(table: Table, settings: DataSection) -> None:
@@ -244,12 +266,13 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
     """
     if settings.text_column is not None or settings.label_column is not None:
         return
-    # DROP's own JSON has an object with `qa_pairs` for each passage, whose ids are the columns.
+    names = {folded(name) for name in table.columns}
+    # DROP's own JSON is one object of passages by their ids: each column has a passage.
     first_cells = [values[0] for values in table.columns.values() if len(values)]
-    nested = next(
-        (cell for cell in first_cells if isinstance(cell, Mapping) and "qa_pairs" in cell), {}
-    )
-    names = {folded(name) for name in (*table.columns, *nested)}
+    for cell in first_cells:
+        if isinstance(cell, Mapping) and "qa_pairs" in cell:
+            names.update(map(folded, cell))
+            break
     for columns, noun, remedy in _OTHER_FORMATS:
         if columns <= names:
             raise DataError(
@@ -279,7 +302,7 @@ def _usable_ids(
         return None
     if not options.keep_labels:
         return name
-    if len(ids) == len(table) and _are_of_questions(table, name, texts):
+    if len(ids) == len(table) and _same_ids_mean_same_questions(table, name, texts):
         return name
     message = (
         f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered "
@@ -289,13 +312,21 @@ def _usable_ids(
     return None
 
 
-def _are_of_questions(table: Table, name: str, texts: tuple[str, str]) -> bool:
-    """Returns whether rows with the same id have the same question and the same context."""
-    contents: dict[str, tuple[str, str]] = {}
-    question, context = (table.columns[column] for column in texts)
-    for index, value in enumerate(table.columns[name]):
-        content = (str(question[index]), str(context[index]))
-        if contents.setdefault(str(value), content) != content:
+def _same_ids_mean_same_questions(table: Table, id_column: str, texts: tuple[str, str]) -> bool:
+    """Returns whether rows with the same id have the same question and the same context.
+
+    Args:
+        table: The file as it was read.
+        id_column: Name of its column with ids.
+        texts: Names of the columns with questions and contexts.
+    """
+    question_column, context_column = texts
+    questions = table.columns[question_column]
+    contexts = table.columns[context_column]
+    content_of_id: dict[str, tuple[str, str]] = {}
+    for index, value in enumerate(table.columns[id_column]):
+        content = (str(questions[index]), str(contexts[index]))
+        if content_of_id.setdefault(str(value), content) != content:
             return False
     return True
 
@@ -347,17 +378,8 @@ def rows_of_questions(
     names.require(table, optional=(str(names.id),) if has_optional_ids else ())
     ids, has_all_ids = _ids_of_questions(table, names, options, first_id=first_id)
     columns_read: dict[str, Sequence[Any]] = {
-        canonical: [
-            _text(
-                table,
-                index=i,
-                value=value,
-                role=canonical,
-                ids=ids,
-            )
-            for i, value in enumerate(table.columns[name])
-        ]
-        for canonical, name in (("question", names.question), ("context", names.context))
+        "question": _texts(table, names.question, "question", ids),
+        "context": _texts(table, names.context, "context", ids),
     }
     if names.label is not None:
         columns_read["label"] = _labels_of(
@@ -367,11 +389,11 @@ def rows_of_questions(
             ids=ids,
             options=options,
         )
-    # An incomplete id column is kept beside the ids as a column of its own.
-    names_read = [*names.used]
+    # Rows keep the columns that are not read. An id column with blank cells is kept as well.
+    names_read = list(names.used)
     if has_all_ids and names.id is not None:
         names_read.append(names.id)
-    if isinstance(table, NestedTable):
+    if isinstance(table, NestedTable):  # in SQuAD's form it is a part of the answers
         names_read.append(_IMPOSSIBLE)
     columns_read |= other_columns(table, names_read, _CANONICAL)
     rows = Rows(
@@ -389,7 +411,7 @@ def rows_of_questions(
 def _ids_of_questions(
     table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int
 ) -> tuple[Sequence[str], bool]:
-    """Returns an id for each row, and whether all of them are the file's own or it has no ids.
+    """Returns an id for each row, and False if the id column has blank cells, else True.
 
     Args:
         table: The file as it was read.
@@ -404,13 +426,14 @@ def _ids_of_questions(
     if names.id is None:
         return ids_of(table, None, first_id=first_id), True
     if options.keep_labels:
-        if _are_of_questions(table, names.id, (names.question, names.context)):
+        texts = (names.question, names.context)
+        if _same_ids_mean_same_questions(table, names.id, texts):
             return _ids_with_repeats(table, names.id), True
         return ids_of(table, names.id, first_id=first_id), True
 
     numbers = ids_of(table, None, first_id=first_id)
     file_ids = table.columns.get(names.id, ())
-    if not file_ids:
+    if not file_ids:  # a chunk of JSON Lines whose rows have no ids
         return numbers, True
     ids = [
         number if _is_blank(value) else str(value)
@@ -429,7 +452,8 @@ def _labels_of(
         name: Its column with the answers.
         contexts: Of each row.
         ids: Of each row, for messages.
-        options: Whether a question needs an answer, and who is warned of unclear places.
+        options: Whether a question needs an answer, and who is warned of answers without an offset
+            that occur several times.
 
     Raises:
         DataError: Answers that can't be read, or that `is_impossible` contradicts.
@@ -440,18 +464,20 @@ def _labels_of(
     ends = table.columns.get("answer_end", nothing)
     ambiguous: list[str] = []  # answers without an offset that occur several times
     labels: list[dict[str, list[Any]]] = []
-    if "answer_start" in table.columns:
-        start_columns = []
+    has_start_column = "answer_start" in table.columns
+    if has_start_column:
+        other_start_columns = []
     else:
-        start_columns = _other_start_names(table.columns, but=name)
+        other_start_columns = _other_start_names(table.columns, but=name)
     for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
-        if start_columns and isinstance(answers, str):
+        if other_start_columns and isinstance(answers, str):
             row = {column: values[i] for column, values in table.columns.items()}
-            start = _start_by_other_names(row, start_columns, answers, contexts[i])
-        # In flat tables an unanswerable question has blank cells.
-        is_blank_row = "answer_start" in table.columns and _is_blank(answers) and _is_blank(start)
-        is_unanswerable = _is_true(impossible[i]) or is_blank_row
-        if is_unanswerable:
+            start = _start_by_other_names(row, other_start_columns, answers, contexts[i])
+        is_blank_row = has_start_column and _is_blank(answers) and _is_blank(start)
+        if is_blank_row:  # how flat tables write an unanswerable question
+            label = _no_answers()
+        elif _is_true(impossible[i]):
+            _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
             label = _no_answers()
         else:
             answers_with_start = _with_start(answers, start, end)
@@ -459,9 +485,8 @@ def _labels_of(
             if readable is None:
                 raise _refused_answers(answers, table, i, ids)
             label = readable
-        if is_unanswerable and not is_blank_row:
-            _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
-        elif not label["text"] and options.label_needed and _is_false(impossible[i]):
+        has_no_answer = not label["text"]
+        if has_no_answer and options.label_needed and _is_false(impossible[i]):
             raise DataError(
                 f"{table.where(i)} (id '{ids[i]}'): no answer, and `{_IMPOSSIBLE}` is false",
                 remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
@@ -521,8 +546,8 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
     scorers count questions, each with all of its answers.
     """
     first_rows: dict[tuple[str, str, str], int] = {}
-    labels: dict[int, dict[str, list[Any]]] = {}  # by the first row of each question
-    n_same_answers = 0
+    labels: dict[int, dict[str, list[Any]]] = {}  # first row of a question -> all of its answers
+    n_same_answers = 0  # rows that add no answer
     questions = zip(rows.ids, rows.columns["question"], rows.columns["context"], strict=True)
     for index, question in enumerate(questions):
         label = rows.columns["label"][index]
@@ -531,7 +556,9 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
             labels[index] = label
         else:
             union = _union(labels[first_row], label)
-            n_same_answers += union == _union(labels[first_row])
+            adds_nothing = union == _union(labels[first_row])
+            if adds_nothing:
+                n_same_answers += 1
             labels[first_row] = union
     n_merged = len(rows) - len(labels)
     if not n_merged:
@@ -553,16 +580,17 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
 
 
 def _ids_with_repeats(table: Table, name: str) -> list[str]:
-    """Returns a column as ids, which may stand on several rows of one question: `["a", "a", "b"]`.
+    """Returns a column as ids, of which several rows may have the same: `["a", "a", "b"]`.
 
     Raises:
         DataError: one is blank, with file and line.
     """
-    first_row: dict[str, int] = {}
+    first_row_of_id: dict[str, int] = {}
     for index, value in enumerate(table.columns[name]):
-        first_row.setdefault("" if value is None else str(value), index)
-    # For its errors: of the rows with the same id it sees one.
-    ids_of(table.select(list(first_row.values())), name)
+        row_id = "" if value is None else str(value)
+        first_row_of_id.setdefault(row_id, index)
+    # `ids_of` refuses blank ids. It would refuse repeated ones, too, so it gets a row of each id.
+    ids_of(table.select(list(first_row_of_id.values())), name)
     return [str(value) for value in table.columns[name]]
 
 
@@ -580,6 +608,30 @@ def questions_about(
     )
 
 
+def _texts(table: Table, name: str, role: str, ids: Sequence[str]) -> list[str]:
+    """Returns a column of questions or contexts as texts.
+
+    Args:
+        table: The file.
+        name: Its column.
+        role: `question` or `context`.
+        ids: Of each row, for messages.
+
+    Raises:
+        DataError: A cell is empty or no text.
+    """
+    return [
+        _text(
+            table,
+            index=index,
+            value=value,
+            role=role,
+            ids=ids,
+        )
+        for index, value in enumerate(table.columns[name])
+    ]
+
+
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
     """Returns the cell of a question or a context as text.
 
@@ -594,7 +646,8 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
         DataError: The cell is empty or no text.
     """
     where = f"{table.where(index)} (id '{ids[index]}')"
-    if value is None or (role == "context" and isinstance(value, str) and not value.strip()):
+    is_blank = isinstance(value, str) and not value.strip()
+    if value is None or (role == "context" and is_blank):
         if role == "context":
             message = "the question has no context"
         else:
@@ -631,7 +684,8 @@ def _with_start(answers: Any, start: Any, end: Any) -> Any:
 def _find_answer(text: str, context: str, ambiguous: list[str]) -> int:
     """Returns where an answer without an offset begins; -1 if it does not occur.
 
-    The first occurrence as whole words comes before the first one inside of a word.
+    That is the first occurrence as whole words, or else the first one that begins or ends inside
+    of a word.
 
     Args:
         text: The answer.
@@ -666,6 +720,7 @@ def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[A
     """
     if isinstance(value, str) and value not in context:
         value = written_value(value)  # the cell of a CSV file may have a list or an object
+        # An object, or an array as numpy prints it, that was cut off or is written wrongly.
         if isinstance(value, str) and value.lstrip().startswith(("{", "array(")):
             return None
     if isinstance(value, str):
@@ -691,8 +746,13 @@ def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[A
 def _start_of(entry: Mapping[str, Any], context: str, ambiguous: list[str]) -> int | None:
     """Returns where an answer begins in its context, -1 if it does not occur there.
 
-    It is None if the answer is blank, an offset is no number, or its end contradicts its length.
-    Arguments are as of `_answers`.
+    The result is None if the answer is blank, an offset is no number, or the end contradicts the
+    answer's length.
+
+    Args:
+        entry: The answer: its `text`, and its offsets if they are known.
+        context: The text with the answer, which is searched if the start is not known.
+        ambiguous: The answer is added to this list if it has no offset and occurs several times.
     """
     text = entry["text"]
     start_names, end_names = _OFFSETS
@@ -715,27 +775,11 @@ def _start_of(entry: Mapping[str, Any], context: str, ambiguous: list[str]) -> i
 
 _OTHER_STARTS = frozenset(
     (
-        *(
-            "start",
-            "start_char",
-            "char_start",
-            "start_position",
-            "start_offset",
-            "start_idx",
-            "start_index",
-        ),
-        *(
-            "start_character",
-            "span_start",
-            "begin",
-            "offset",
-            "answer_offset",
-            "answer_start_char",
-            "answer_start_idx",
-        ),
-        *("start_pos", "answer_begin", "position"),
+        "start", "start_char", "char_start", "start_position", "start_offset", "start_idx",
+        "start_index", "start_character", "span_start", "begin", "offset", "answer_offset",
+        "answer_start_char", "answer_start_idx", "start_pos", "answer_begin", "position",
     )
-)
+)  # fmt: skip
 """Other names of an answer's first character; they are believed where the answer stands there."""
 
 
@@ -747,13 +791,14 @@ def _other_start_names(names: Iterable[str], *, but: str = "") -> list[str]:
 def _start_by_other_names(
     entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
 ) -> int | None:
-    """Returns where an answer begins, by fields of other names for it; None if there are none.
+    """Returns where an answer begins, by a field such as `start_char`; None if none can be trusted.
 
     Args:
-        entry: The fields.
-        names: Those that may say it. They may count tokens, so they are believed where the answer
-            stands there, or where an end beside them is as far as the answer is long.
-        answer: What is looked for.
+        entry: Name -> value of the fields of the answer, or of its row.
+        names: Fields that may have the start. They may count tokens instead of characters, so a
+            start is trusted only if the context has the answer there, or if the field of the end
+            is as far behind it as the answer is long.
+        answer: Its text.
         context: The text with the answer.
     """
     offsets = {name: _offset(entry[name]) for name in names}
@@ -778,8 +823,8 @@ _NO_OFFSET = "no offset"
 def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Returns an object of lists, as in SQuAD's Parquet, as a list of objects.
 
-    `{"text": ["Oslo"], "answer_start": [17]}` -> `[{"text": "Oslo", "answer_start": 17}]`. It is
-    None if there are no texts, or the lists have different lengths.
+    `{"text": ["Oslo"], "answer_start": [17]}` -> `[{"text": "Oslo", "answer_start": 17}]`. The
+    result is None if there are no texts, or the lists have different lengths.
     """
     texts = _as_list(answers.get("text"))
     if texts is None:
@@ -847,8 +892,8 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
         for entry in _as_list(answers) or ()
     ]
     # Offsets stand in the answer itself, or in a column of their own.
-    column_end = table.columns.get("answer_end", {index: None})[index]
-    column_start = table.columns.get("answer_start", {index: None})[index]
+    column_start = _cell(table, "answer_start", index)
+    column_end = _cell(table, "answer_end", index)
     for entry in entries:
         text = entry.get("text")
         if isinstance(text, str) and not text.strip():
@@ -870,6 +915,13 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
     return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=_ANSWERS)
 
 
+def _cell(table: Table, column: str, index: int) -> Any:
+    """Returns the cell of a row in a column; None if the table has no such column."""
+    if column not in table.columns:
+        return None
+    return table.columns[column][index]
+
+
 class NestedTable(Table):
     """Questions out of SQuAD's nested form, under the names of `_SQUAD`."""
 
@@ -886,10 +938,11 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
     with open_bytes(source) as file:
         document, tables = document_or_tables(file, name, options)
         if document is not None:
-            is_single_article = (
+            # One article or paragraph alone, which is no table yet.
+            is_single = (
                 isinstance(document, dict) and "data" not in document and _is_nested(document)
             )
-            if is_single_article:
+            if is_single:
                 document = [document]
             tables = iter([table_of_document(document, name, options)])
         for table in tables:
@@ -922,7 +975,7 @@ def _flat_table(table: Table) -> Table:
     Each question has the line of its article, if the file has an article per line.
     """
     rows: list[dict[str, Any]] = []
-    lines: list[int] = []
+    lines: list[int] = []  # of each row, if the file has lines
     for index, article in enumerate(_objects(table)):
         if article.keys() == {"header"}:  # the first line of MRQA's files
             continue
@@ -933,9 +986,13 @@ def _flat_table(table: Table) -> Table:
             where = f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
             questions = list(_flat_article(article, where))
         rows += questions
-        lines += [table.lines[index] if table.lines else len(rows)] * len(questions)
+        if table.lines:
+            lines += [table.lines[index]] * len(questions)
+    if not table.lines:
+        numbered = list(enumerate(rows))
+        return NestedTable(table_of_objects(numbered, table.source).columns, table.source)
     flat = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
-    return NestedTable(flat.columns, flat.source, flat.lines if table.lines else ())
+    return NestedTable(flat.columns, flat.source, flat.lines)
 
 
 def _objects(table: Table) -> Iterator[dict[str, Any]]:

@@ -53,6 +53,9 @@ little of it for training."""
 _FEWEST_WITH_LIMIT = 200
 """Rows that may be held out however short the time limit is."""
 
+_SHOWN_LABELS = 8
+"""Labels that a message names one by one."""
+
 _MANY_LABELS = 1000
 """Labels above which they are texts rather than classes, and none is said to be lost."""
 
@@ -70,7 +73,7 @@ class LoadedData:
             (`data.first_choice`).
         labels: label names in the order of the data set, or of the features in a file that
             `datasets` wrote; None where nothing names them.
-        lost_labels: labels of training rows that their sample (`data.max_train_rows`) has not.
+        lost_labels: labels that training rows have, and their sample (`data.max_train_rows`) not.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
         slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the
@@ -134,11 +137,12 @@ def load_data(
     else:
         source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
 
-    # Which splits to read. Of `confirm`, which is a part of the validation rows, these are read.
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
-    evaluated = recipe.evaluation.splits if splits is None else splits
-    split_names = [validation[0] if confirms and name == CONFIRM else name for name in evaluated]
+    split_names = list(recipe.evaluation.splits if splits is None else splits)
+    if confirms:
+        # The rows of `confirm` are a part of the validation rows, which are read in its place.
+        split_names = [validation[0] if name == CONFIRM else name for name in split_names]
     for name in split_names:
         source.require(name)
     if splits is None:
@@ -164,7 +168,7 @@ def load_data(
         for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
     splits_with_groups = dict(rows_by_split)
-    if not unsplit:  # scored splits also know which of their rows belong together
+    if not unsplit:  # metrics need to know which rows belong together
         for name, rows in scored.items():
             groups = groups_of(rows, recipe, source.columns)
             splits_with_groups[name] = replace(rows, groups=groups)
@@ -201,7 +205,8 @@ def _label_names(rows: Rows) -> set[str]:
     """Returns the names of all labels of the rows, which may have several each."""
     names: set[str] = set()
     for label in different_values(rows.columns["label"]):
-        names.update(map(label_name, label if isinstance(label, list) else [label]))
+        labels_of_row = label if isinstance(label, list) else [label]
+        names.update(map(label_name, labels_of_row))
     return names
 
 
@@ -252,7 +257,7 @@ def groups_of(
         recipe: `data.group_column` names the column with the keys. Without it the task knows which
             rows belong together, such as the questions about one context.
         columns: Canonical name -> name in the file.
-        required: Whether rows without that column are refused. Otherwise the task's keys are taken.
+        required: Whether rows without that column are refused. Otherwise they get the task's keys.
 
     Raises:
         DataError: The rows lack `data.group_column`.
@@ -270,12 +275,15 @@ def groups_of(
 def held_out_by_recipe(
     rows: Rows, recipe: Recipe, groups: Sequence[Hashable]
 ) -> tuple[Rows, Rows, bool]:
-    """Returns training rows in two where a recipe has no validation rows; see `hold_out`.
+    """Divides training rows as the recipe says: into training rows and validation rows.
+
+    The third value is whether both have nearly the same shares of the labels.
 
     Args:
         rows: The training rows.
-        recipe: Its share or its fold is held out.
-        groups: (N,) keys of rows that stay on one side.
+        recipe: `data.fold` of `data.folds` is held out, or else `data.validation_fraction`, or less
+            if the time limit is short.
+        groups: (N,) keys. Rows with the same key stay together.
 
     Raises:
         DataError: Too few rows.
@@ -337,9 +345,9 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
     rare = labels_with_fewer_rows(train, rows_per_label)
     if not rare:
         return
-    counted = [f"'{label}' has {number}" for label, number in [*rare.items()][:8]]
-    if len(rare) > 8:
-        counted.append(f"... ({len(rare)} labels in all)")
+    counted = [f"'{label}' has {number}" for label, number in rare.items()]
+    if len(counted) > _SHOWN_LABELS:
+        counted = [*counted[:_SHOWN_LABELS], f"... ({len(rare)} labels in all)"]
     listener.warn(
         f"labels with fewer than {rows_per_label} training rows, all of them taken: "
         f"{', '.join(counted)}"
@@ -347,10 +355,10 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
 
 
 def _canonical(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
-    """Returns what rows call a column of their file.
+    """Returns the name that a column of a file has in the rows.
 
-    The column `stem` that is read as the context is `context`; a column `label` that is read as
-    nothing is `file_label`; others keep their name.
+    If the column `stem` is read as the context, it is `context`. A column `label` that is not read
+    as the label is `file_label`. Others keep their name.
 
     Args:
         column: Name in the file.
@@ -367,9 +375,9 @@ def _canonical(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
 def _hashes(
     recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None
 ) -> dict[str, str]:
-    """Returns SHA-256 hashes of the rows that decide the numbers of a run, by split.
+    """Returns split name -> SHA-256 of its rows' values that decide the results of a run.
 
-    Those of a user's own files have one more, `labels`, if the files say the order of the labels.
+    A user's own files that say the order of the labels have one more hash, `labels`.
     """
     hashes = dict[str, str]()
     group_column = recipe.data.group_column
@@ -404,11 +412,10 @@ class _Source(abc.ABC):
         dataset: row of the catalog, or None.
         columns: canonical name -> name in the file.
         labels: label names in the order that the data says; None where it says none.
-        unlimited_train: the training rows of which `data.first_train_rows` took the first ones;
-            None without it.
+        unlimited_train: all training rows, if `data.first_train_rows` has cut some off; else None.
         has_validation: whether there are validation rows; else training rows are held out.
-        _lacking: begins the message about rows that are held out: why that is needed.
-        _way_out: ends it: what makes it unnecessary.
+        _lacking: Why training rows are held out, as the begin of the message that reports it.
+        _way_out: What to set so that none are held out, as the end of that message.
     """
 
     dataset: DatasetRow | None = None
@@ -443,16 +450,24 @@ class _Source(abc.ABC):
         """Returns a split with all of its rows, without hold-out."""
 
     def read(self, splits: Sequence[str]) -> dict[str, Rows]:
-        """Returns the splits, in this order; validation is held out from training if it must be."""
+        """Returns name -> rows of these splits; validation is held out from training if it must be.
+
+        Training and validation rows then come from one division of all training rows.
+        """
+        rows_by_split: dict[str, Rows] = {}
         divided: dict[str, Rows] = {}
-        if not self.has_validation and not {"train", "validation"}.isdisjoint(splits):
+        is_divided = "train" in splits or "validation" in splits
+        if is_divided and not self.has_validation:
             divided["train"], divided["validation"] = self._hold_out(self._read_limited("train"))
-        return {
-            name: divided[name] if name in divided else self._read_limited(name) for name in splits
-        }
+        for name in splits:
+            if name in divided:
+                rows_by_split[name] = divided[name]
+            else:
+                rows_by_split[name] = self._read_limited(name)
+        return rows_by_split
 
     def _read_limited(self, split: str) -> Rows:
-        """Returns the rows of a split; of training the first ones (`data.first_train_rows`)."""
+        """Returns the rows of a split; of `train` only the first ones (`data.first_train_rows`)."""
         rows = self.read_whole(split)
         limit = self._recipe.data.first_train_rows
         if split != "train" or limit is None:
@@ -461,23 +476,23 @@ class _Source(abc.ABC):
         return first_rows(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Returns training rows and validation rows made of all training rows, and reports it."""
+        """Divides all training rows into training rows and validation rows, and reports it."""
         data = self._recipe.data
         groups = groups_of(rows, self._recipe, self.columns)
         train, validation, is_stratified = held_out_by_recipe(rows, self._recipe, groups)
         n_groups = number_of_groups(groups)
         if is_stratified:
-            how = "stratified by label"
+            details = "stratified by label"
         else:
-            how = "not stratified"
+            details = "not stratified"
         share_in_time = _share_in_time(len(rows), self._recipe)
         if data.folds is None and share_in_time < data.validation_fraction:
-            how += "; no more, so that the time limit leaves time to train"
+            details += "; no more, so that the time limit leaves time to train"
         if n_groups < len(rows):
-            how += f"; {n_groups} groups of related rows, each on one side whatever its labels"
+            details += f"; {n_groups} groups of related rows, each on one side whatever its labels"
         sentence = (
             f"{len(validation)} of the {len(rows)} training rows are held out for validation (seed "
-            f"{data.split_seed}, {how})"
+            f"{data.split_seed}, {details})"
         )
         if data.folds is None:
             self._listener.say(f"{self._lacking}: {sentence}{self._way_out}")
@@ -562,9 +577,12 @@ class _CatalogSource(_Source):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the data set's validation splits, such as MNLI's two, that the recipe scores.
 
-        All of them if it names no splits to score, the first one if it names only others. In a
-        folder that lacks a later one, which the recipe does not name, that is left out and warned
-        of, unless `optional_too`.
+        They are all of them if the recipe names no splits to score, and the first one if it names
+        only other splits. A split after the first one is left out with a warning if the folder of
+        the data set has no file of it, and the recipe does not name it.
+
+        Args:
+            optional_too: Whether such a split without a file is returned, too.
         """
         splits = self._row.validation_splits
         if not splits:
@@ -578,15 +596,16 @@ class _CatalogSource(_Source):
             chosen = splits
         if optional_too or self._folder is None or not self._folder.is_dir():
             return chosen
-        available = chosen[:1]
-        for name in chosen[1:]:
+        first_split, *later_splits = chosen
+        available = [first_split]
+        for name in later_splits:
             if name in requested or self._file(name, self._folder):
-                available += (name,)
+                available.append(name)
             else:
                 self._listener.warn(
                     f"{self._folder} has no {name} file of '{self._row.name}': it is not scored"
                 )
-        return available
+        return tuple(available)
 
     def read_whole(self, split: str) -> Rows:
         """Returns all rows of a split, from the data folder if there is one, else from the hub."""
@@ -632,7 +651,8 @@ class _OwnFiles(_Source):
             raise UsageError(
                 unknown("split", split, self._files), remedy="Splits: train, validation, test."
             )
-        if not self._files[split] and not (split == "validation" and self._files["train"]):
+        can_hold_out = split == "validation" and bool(self._files["train"])
+        if not self._files[split] and not can_hold_out:
             remedy = (
                 f"In training: `data.{split}_file=FILE`. A run: "
                 f"`{command('evaluate RUN', file='FILE')}`, "

@@ -134,21 +134,22 @@ class TaggingReader(Reader):
         is_doubtful = kind is None or suffix_of(path) == ".tsv"
         if is_doubtful:
             lines = _first_lines(path, options)
-            if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
+            has_other_rows = bool(lines) and not _are_sentences(lines)
+            if has_other_rows and _kind_by_sight(path, options) == "conll":
                 return None
         try:
             return next(self._readings(path, kind or "conll", options), None)
         except DataError as error:
             if isinstance(error, KnownFormatError) or not _has_spans(path, kind, options):
                 raise
-            # So that no other task is tried.
+            # The caller tries no other task after this error, as the file is for none.
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns the kind of tags in a file (entities or others); None without usable tags.
 
-        The whole file is read for that, in chunks: the scheme of entity tags shows in all of them
-        together.
+        The whole file is read for that, in chunks, as the scheme of entity tags (IOB1, IOB2, ...)
+        can only be told from all tags together.
         """
         # Rows that are skipped are counted when the words are read, so they are not counted here.
         with_tags = replace(options, keep_labels=True, listener=SILENT)
@@ -159,7 +160,7 @@ class TaggingReader(Reader):
         tags_of_sentences = chain.from_iterable(rows.columns["label"] for rows in tagged)
         try:
             kind_of_tags = tag_kind(tags_of_sentences, str)
-        except DataError:  # nobody asks for its tags
+        except DataError:  # the file is read to predict on it, which needs no tags
             return None
         if kind_of_tags.entities:
             options.listener.say(f"{source}: {kind_of_tags.sentence()}")
@@ -264,16 +265,20 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
     if isinstance(source, MemoryFile):
         return source.kind
     requested = "conll" if options.kind == "tsv" else options.kind  # columns with tabs
-    if requested is not None and requested not in TAGGED_KINDS:
-        message = f"{unknown('input format', requested, TAGGED_KINDS)} (for words and tags)"
-        raise UsageError(message, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
-    if requested is None and (content := _kind_by_content(source, options)) is not None:
-        return content
+    if requested is not None:
+        if requested not in TAGGED_KINDS:
+            message = f"{unknown('input format', requested, TAGGED_KINDS)} (for words and tags)"
+            raise UsageError(message, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
+        return requested
+
+    content_kind = _kind_by_content(source, options)
+    if content_kind is not None:
+        return content_kind
     if source == "-":
-        return requested or "lines"
-    known = requested or _kind_of(source)
-    if known is not None:
-        return known
+        return "lines"
+    suffix_kind = _kind_of(source)
+    if suffix_kind is not None:
+        return suffix_kind
     if options.whole:
         return "conll"
     return _sniffed_kind(source, options)
@@ -292,7 +297,7 @@ def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
         return None
     detected_kind(source, options)  # once more, to tell the listener
     if content == "jsonl":
-        return "json"
+        return "json"  # which may be JSON Lines, or what an annotation tool has written
     return "parquet"
 
 
@@ -330,7 +335,7 @@ def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
 
 
 def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
-    """Returns `conll` if a file's first lines look like columns, which is told; else `lines`."""
+    """Returns `conll` if a file's first lines look like columns, and reports it; else `lines`."""
     if not _look_like_columns(_first_lines(source, options)):
         return "lines"
     options.listener.say(
@@ -385,7 +390,8 @@ def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
         KnownFormatError: XML or WebAnno's TSV, which look like columns.
     """
     lines = _first_lines(source, options)
-    first_line = next((line.lstrip("\ufeff \t") for line in lines if line.strip()), "")
+    filled = [line for line in lines if line.strip()]
+    first_line = filled[0].lstrip("\ufeff \t") if filled else ""
     for pattern, noun, remedy in _OTHER_FORMATS:
         if pattern.match(first_line):
             raise KnownFormatError(f"{source}: this is {noun}, which can't be read", remedy=remedy)
@@ -410,25 +416,24 @@ def _rows_of_sentences_in_chunks(
     Args:
         sentences: In the order of the file.
         name: Of the file.
-        options: Rows per chunk, and whether tags are kept.
+        options: Rows per chunk, whether tags are kept, and the sentences that were skipped.
     """
     if options.chunk_rows is None:
         chunks = iter([list(sentences)])
     else:
         chunks = _whole_documents(sentences, options.chunk_rows)
-    n_before = 0
+    n_before = 0  # rows of the chunks before
     for chunk in chunks:
-        if options.keep_labels:
-            selected = chunk
-        else:
-            selected = [sentence._replace(tags=None) for sentence in chunk]
+        if not options.keep_labels:
+            chunk = [sentence._replace(tags=None) for sentence in chunk]
         rows = _rows_of_sentences(
-            selected,
+            chunk,
             name,
             split=options.split,
             first_id=n_before,
         )
-        if options.skipped is not None:  # skipped sentences count, too
+        if options.skipped is not None:
+            # Sentences that were skipped have a number, too, so that ids are the same without them.
             rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=n_before))
         yield rows
         n_before += len(chunk)
@@ -497,7 +502,7 @@ def _rows_of_sentences(
 
 
 def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns the rows of a whole file with what their tags are, and tells the listener.
+    """Returns the rows of a whole file with the kind of their tags, and tells the listener.
 
     Rows of a chunk stay as they are, since only the whole file shows the scheme.
 
@@ -564,9 +569,12 @@ def _tables_of_json_lines(table: Table, name: str, options: ReadOptions) -> Iter
 
 
 def _has_spans(path: Path | MemoryFile, kind: str | None, options: ReadOptions) -> bool:
-    """Returns whether a file is surely one of an annotation tool with spans.
+    """Returns whether a file that could not be read is one of an annotation tool with spans.
 
-    It is asked of a file that could not be read.
+    Args:
+        path: The file.
+        kind: Its kind as `_kind_of` and `_kind_by_content` return it.
+        options: How it is read.
     """
     if kind in _ANNOTATED:
         return True
@@ -632,8 +640,8 @@ def _tables_of_documents(
         name: Of the file.
         options: How it is read.
     """
-    n_before = 0
-    n_left_out = 0
+    n_before = 0  # rows of the chunks before
+    n_left_out = 0  # spans
     for chunk in in_chunks(documents, options.chunk_rows):
         n_left_out += sum(document.parted for document in chunk)
         columns: dict[str, list[Any]] = {
