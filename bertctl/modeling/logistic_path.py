@@ -17,11 +17,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bertctl.arrays import Floats, Floats32, Ints
+from bertctl.arrays import Bools, Floats, Floats32, Ints
 
 _MAX_STEPS = 300
 _TOLERANCE = 1e-3
-_MOST_NUMBERS = 1 << 25  # of logits held at once (128 MB)
+"""Length of a step, as a share of the first one's, at which a fit has converged."""
+_MOST_NUMBERS = 1 << 25
+"""Logits held at once (128 MB)."""
 
 
 def cross_validated_logits(
@@ -41,29 +43,32 @@ def cross_validated_logits(
         targets: (N, C) 0 or 1; C is 1 for two labels.
         fold_of_row: (N,) the fold in which a row is held out.
         strengths: S values of scikit-learn's C.
-        row_weights: (N,).
+        row_weights: (N,) weight of each row's loss.
         exclusive: whether a row has one of the C labels (softmax), or decisions of their own
             (sigmoid).
         on_step: Called before each step of the solver, of which there are at most 300.
     """
     centred = vectors - np.average(vectors, axis=0, weights=row_weights).astype(np.float32)
     gram = (centred * row_weights[:, None].astype(np.float32)).T @ centred
-    spectrum, basis = np.linalg.eigh(gram.astype(np.float64))
+    eigenvalues, basis = np.linalg.eigh(gram.astype(np.float64))
+    eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding makes some of those near 0 negative
     rotated = np.ascontiguousarray(centred @ basis.astype(np.float32))
-    folds = int(fold_of_row.max()) + 1
-    fold_weights = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
-    at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
-    curve = np.maximum(spectrum, 0.0)
+
+    n_folds = int(fold_of_row.max()) + 1
+    is_trained_on = fold_of_row[:, None] != np.arange(n_folds)
+    fold_weights = is_trained_on * row_weights[:, None]  # (N, F)
+
+    numbers_per_strength = len(vectors) * n_folds * targets.shape[1]
+    strengths_at_once = max(1, _MOST_NUMBERS // numbers_per_strength)
     row_indices = np.arange(len(vectors))
     logits_by_block = []
-    for i in range(0, len(strengths), at_once):
-        chosen = np.array(strengths[i : i + at_once])
+    for first in range(0, len(strengths), strengths_at_once):
         logits = _solve(
             rotated,
             targets,
             fold_weights,
-            spectrum=curve,
-            strengths=chosen,
+            eigenvalues=eigenvalues,
+            strengths=np.array(strengths[first : first + strengths_at_once]),
             exclusive=exclusive,
             on_step=on_step,
         )
@@ -76,64 +81,129 @@ def _solve(
     rotated: Floats32,
     targets: Floats32,
     fold_weights: Floats,
-    spectrum: Floats,
+    eigenvalues: Floats,
     strengths: Floats,
     exclusive: bool,
     on_step: Callable[[], None] | None,
 ) -> Floats32:
-    """Returns (N, F, S, C) logits of all rows by every fit."""
-    from scipy.special import expit, softmax
+    """Returns the (N, F, S, C) logits of all rows by the fit of each fold and strength.
 
-    n, size = rotated.shape
-    folds = fold_weights.shape[1]
-    count = len(strengths)
-    outputs = targets.shape[1]
-    bound = 0.5 if exclusive else 0.25
-    curvature = (1.0 + bound * strengths[None, :] * spectrum[:, None]).astype(np.float32)[
-        :, None, :, None
-    ]
-    flat = (bound * strengths * fold_weights.sum(axis=1).sum() / max(1, folds - 1)).astype(
-        np.float32
-    )[None, :, None]
-    mask = fold_weights.astype(np.float32)[:, :, None, None]
+    Each fit minimises half the squared length of its weights, plus its strength times the weighted
+    cross-entropy of the rows that it is trained on. Nesterov's method takes the gradient not at the
+    weights but a little further on, in the direction of the last step: at the lookahead. The fits
+    end together, when the last one has converged.
+
+    Args:
+        rotated: (N, D) centred vectors in the basis of the eigenvectors of their Gram matrix.
+        targets: (N, C) 0 or 1.
+        fold_weights: (N, F) weight of a row in the fit of each fold; 0 in that of its own fold.
+        eigenvalues: (D,) of the Gram matrix of all rows, at least 0.
+        strengths: (S,) scikit-learn's C of each fit.
+        exclusive: Whether a row has one of the C labels, or a decision for each.
+        on_step: Called before each step.
+    """
+    n_rows, size = rotated.shape
+    n_folds = fold_weights.shape[1]
+    n_strengths = len(strengths)
+    n_outputs = targets.shape[1]
+    curvature, bias_curvature = _curvature_bounds(eigenvalues, fold_weights, strengths, exclusive)
+    row_weights = fold_weights.astype(np.float32)[:, :, None, None]
     scale = strengths.astype(np.float32)[:, None]
-    weight = np.zeros((size, folds, count, outputs), dtype=np.float32)
-    bias = np.zeros((folds, count, outputs), dtype=np.float32)
-    ahead = weight
-    ahead_bias = bias
-    momentum = np.ones((folds, count), dtype=np.float32)
-    first_size = None
+
+    def logits_of(weights: Floats32, biases: Floats32) -> Floats32:
+        """Returns (N, F, S, C) logits, by one matrix product for all fits."""
+        products = rotated @ weights.reshape(size, -1)
+        logits: Floats32 = products.reshape(n_rows, n_folds, n_strengths, n_outputs) + biases
+        return logits
+
+    weights: Floats32 = np.zeros((size, n_folds, n_strengths, n_outputs), dtype=np.float32)
+    biases: Floats32 = np.zeros((n_folds, n_strengths, n_outputs), dtype=np.float32)
+    lookahead: Floats32 = weights
+    lookahead_biases: Floats32 = biases
+    momentum = np.ones((n_folds, n_strengths), dtype=np.float32)
+    first_decrease = None
     for _ in range(_MAX_STEPS):
         if on_step is not None:
             on_step()
-        logits = (rotated @ ahead.reshape(size, -1)).reshape(n, folds, count, outputs) + ahead_bias
-        if exclusive:
-            slope = softmax(logits, axis=3)
-        else:
-            slope = expit(logits)
-        slope -= targets[:, None, None, :]
-        slope *= mask
-        gradient = (rotated.T @ slope.reshape(n, -1)).reshape(weight.shape) * scale + ahead
-        of_bias = slope.sum(axis=0) * scale
-        step = gradient / curvature
-        step_bias = of_bias / flat
-        size_now = (gradient * step).sum(axis=(0, 3)) + (of_bias * step_bias).sum(axis=2)  # (F, S)
-        first_size = size_now if first_size is None else first_size
-        if bool((size_now <= _TOLERANCE**2 * first_size).all()):
+        # The loss of a row by its logits has the slope: probability minus target.
+        slopes = _probabilities(logits_of(lookahead, lookahead_biases), exclusive)
+        slopes -= targets[:, None, None, :]
+        slopes *= row_weights
+        loss_gradient = (rotated.T @ slopes.reshape(n_rows, -1)).reshape(weights.shape)
+        gradient = loss_gradient * scale + lookahead
+        bias_gradient = slopes.sum(axis=0) * scale
+        step = np.divide(gradient, curvature)
+        bias_step = np.divide(bias_gradient, bias_curvature)
+
+        # (F, S) twice what the step takes off the objective at least. It falls with the square of
+        # the step, and so does the tolerance.
+        decrease = (gradient * step).sum(axis=(0, 3)) + (bias_gradient * bias_step).sum(axis=2)
+        if first_decrease is None:
+            first_decrease = decrease
+        if bool((decrease <= _TOLERANCE**2 * first_decrease).all()):
             break
-        # Nesterov's momentum, which starts anew where the step would go uphill.
-        new_weight = ahead - step
-        new_bias = ahead_bias - step_bias
-        uphill = (gradient * (new_weight - weight)).sum(axis=(0, 3)) > 0
-        momentum = np.where(uphill, np.float32(1.0), momentum).astype(np.float32)
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        push = np.where(uphill, 0.0, (momentum - 1) / following).astype(np.float32)[:, :, None]
-        ahead = new_weight + push * (new_weight - weight)
-        ahead_bias = new_bias + push * (new_bias - bias)
-        weight = new_weight
-        bias = new_bias
-        momentum = following.astype(np.float32)
-    return np.asarray(
-        (rotated @ weight.reshape(size, -1)).reshape(n, folds, count, outputs) + bias,
-        dtype=np.float32,
+
+        new_weights = lookahead - step
+        new_biases = lookahead_biases - bias_step
+        is_uphill = (gradient * (new_weights - weights)).sum(axis=(0, 3)) > 0
+        push, momentum = _next_momentum(momentum, is_uphill)
+        lookahead = new_weights + push * (new_weights - weights)
+        lookahead_biases = new_biases + push * (new_biases - biases)
+        weights = new_weights
+        biases = new_biases
+    return np.asarray(logits_of(weights, biases), dtype=np.float32)
+
+
+def _curvature_bounds(
+    eigenvalues: Floats, fold_weights: Floats, strengths: Floats, exclusive: bool
+) -> tuple[Floats32, Floats32]:
+    """Returns upper bounds of the second derivatives of the objective, by which steps are divided.
+
+    They are those for all rows, which bound the fits of all folds.
+
+    Args:
+        eigenvalues: (D,) of the Gram matrix of all rows.
+        fold_weights: (N, F) weight of a row in the fit of each fold; 0 in that of its own fold.
+        strengths: (S,) scikit-learn's C of each fit.
+        exclusive: Whether a row has one of several labels (softmax).
+
+    Returns:
+        (D, 1, S, 1) by weight, and (1, S, 1) by bias.
+    """
+    bound = 0.5 if exclusive else 0.25
+    curvature = 1.0 + bound * strengths[None, :] * eigenvalues[:, None]
+    # Every row is in the fits of all folds but one.
+    n_fits_of_row = max(1, fold_weights.shape[1] - 1)
+    bias_curvature = bound * strengths * fold_weights.sum(axis=1).sum() / n_fits_of_row
+    return (
+        curvature.astype(np.float32)[:, None, :, None],
+        bias_curvature.astype(np.float32)[None, :, None],
     )
+
+
+def _probabilities(logits: Floats32, exclusive: bool) -> Floats32:
+    """Returns (N, F, S, C) probabilities: of exclusive labels by softmax, else by sigmoid."""
+    from scipy.special import expit, softmax
+
+    if exclusive:
+        probabilities: Floats32 = softmax(logits, axis=3)
+    else:
+        probabilities = expit(logits)
+    return probabilities
+
+
+def _next_momentum(momentum: Floats32, is_uphill: Bools) -> tuple[Floats32, Floats32]:
+    """Returns how far to look ahead by Nesterov's rule, and the momentum of the next step.
+
+    Args:
+        momentum: (F, S) of each fit, 1 at its start.
+        is_uphill: (F, S) whether the objective rises in the direction of the last step. Momentum
+            starts anew then.
+
+    Returns:
+        (F, S, 1) the part of the last step that the lookahead adds to it, and (F, S) momentum.
+    """
+    momentum = np.where(is_uphill, np.float32(1.0), momentum).astype(np.float32)
+    next_momentum = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+    push = np.where(is_uphill, 0.0, (momentum - 1) / next_momentum)
+    return push.astype(np.float32)[:, :, None], next_momentum.astype(np.float32)

@@ -15,8 +15,8 @@ from bertctl.words import count
 if TYPE_CHECKING:
     from bertctl.interpretability.attention import AttentionReader
 
-_Found = tuple[dict[str, Any], Callable[[], str], list[Any]]
-"""A document, its page once it is asked for, and tables."""
+_Answer = tuple[dict[str, Any], Callable[[], str], list[Any]]
+"""The JSON document, a function that renders the HTML page, and the tables of the terminal."""
 
 _TABLES = picked("--text-column", "--pair-column", "layout")
 
@@ -81,7 +81,7 @@ def attention(
         text = None
     texts = [typed for typed in (text, pair) if typed is not None]
     of_heads = file is not None or importance is not None
-    if bool(texts) == of_heads:
+    if bool(texts) == of_heads:  # both, or neither
         if texts:
             message = "a text excludes a file and --importance"
         else:
@@ -109,9 +109,9 @@ def attention(
 
     with out.third_party_kept():
         if of_heads:
-            shown_parts = _heads(out, run, file, importance)
+            answer = _heads(out, run, file, importance)
         else:
-            shown_parts = _text(
+            answer = _text(
                 out,
                 run,
                 texts,
@@ -119,19 +119,23 @@ def attention(
                 heads,
                 npz,
             )
-    document, html, tables = shown_parts
+    document, render_page, tables = answer
     if page is not None:
-        write_text(page, html())
-    written = [str(path) for path in (page, npz) if path]
-    out.answer({"model": str(run.path), "page": page and str(page), **document}, *tables, *written)
+        write_text(page, render_page())
+    written_files = [str(path) for path in (page, npz) if path]
+    out.answer(
+        {"model": str(run.path), "page": page and str(page), **document}, *tables, *written_files
+    )
 
 
 def _reader(run: RunRequest) -> "AttentionReader":
-    """Returns the model, not loaded yet; a run is a model like any other here."""
+    """Returns a reader of the attention of a model or run; it loads the weights when it reads."""
     from bertctl.config.load import load_recipe
     from bertctl.interpretability.attention import AttentionReader
     from bertctl.modeling.source import inspect_model
 
+    # The recipe is only for the checks of the model's files and of device and threads. Length 4
+    # suits every model; texts are cut at the length that was typed, or else at the model's own.
     options = {"model.max_length": 4, **run.options, "model.name": str(run.path)}
     recipe = load_recipe("text-classification", options=options)
     length = run.options.get("model.max_length")
@@ -145,16 +149,16 @@ def _text(
     layers: str | None,
     heads: str | None,
     npz: Path | None,
-) -> _Found:
-    """Returns the attention within one text or pair, and writes the arrays where `npz` says.
+) -> _Answer:
+    """Returns the attention within a text or pair, and writes its arrays into a NumPy file.
 
     Args:
-        out: Prints messages, and says whether JSON was asked for.
+        out: Prints messages. If it prints JSON, the document has the arrays, too.
         run: The model to read.
-        texts: One, or the two sides of a pair.
-        layers: Which to read, as typed; None for all.
-        heads: Which to read, as typed; None for all.
-        npz: A NumPy file to write.
+        texts: One text, or the two of a pair.
+        layers: Layers to read, as typed; None for all.
+        heads: Heads to read, as typed; None for all.
+        npz: File for the arrays; None writes none.
     """
     import numpy as np
 
@@ -191,8 +195,10 @@ def _text(
     return document, partial(attention_page, attention, texts), []
 
 
-def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Found:
+def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Answer:
     """Returns figures of each head: its patterns over a file, its importance for the task, or both.
+
+    A pattern is what a head attends to, such as the next token.
 
     Args:
         out: Prints progress messages.
@@ -206,37 +212,48 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
     from bertctl.reporting.html import render_html
     from bertctl.reporting.inside_pages import head_records, heads_report
 
-    patterns = importance = None
+    patterns = None
+    importance = None
+    sources = []
+    document: dict[str, Any] = {}
     if file is not None:
-        columns = {
-            row.field.removeprefix("data."): run.options[row.field]
-            for row in _TABLES
-            if row.field in run.options
-        }
-        patterns = measure_patterns(
-            _reader(run), TextSource([file], settings=columns).chunks(out), listener=out
-        )
+        texts = TextSource([file], settings=_table_settings(run)).chunks(out)
+        patterns = measure_patterns(_reader(run), texts, listener=out)
+        sources.append(file)
+        document["patterns"] = _without_columns(patterns)
     if method is not None:
         opened = run.open_network({"runtime.precision": "fp32"}, out)
         importance = measure_importance(opened, ablate=method == "ablation", listener=out)
-    records = head_records(patterns, importance)
-    sources = [file] if file else []
-    if importance:
         sources.append(f"rows of '{importance['split']}'")
-    source = " · ".join(sources)
+        document["importance"] = _without_columns(importance)
+
+    records = head_records(patterns, importance)
     report = heads_report(
         f"Heads of {run.path}",
-        source,
+        " · ".join(sources),
         records,
         patterns,
         importance,
     )
-    measured = {"patterns": patterns, "importance": importance}
-    document = {}
-    for kind, facts in measured.items():
-        if facts:
-            document[kind] = {name: facts[name] for name in facts if name != "columns"}
+    # The terminal shows the table of each section but the last one, which lists all heads.
     tables: list[Any] = []
-    for section in report.sections[:-1]:  # the last one lists all heads, for the page
+    for section in report.sections[:-1]:
         tables += (section.blocks[0], "")
     return {"heads": records, **document}, partial(render_html, report), tables
+
+
+def _table_settings(run: RunRequest) -> dict[str, Any]:
+    """Returns the options that say how tables are read: `--text-column X` -> `{"text_column": X}`.
+
+    The options of a run are named by fields of a recipe, such as `data.text_column`.
+    """
+    return {
+        row.field.removeprefix("data."): run.options[row.field]
+        for row in _TABLES
+        if row.field in run.options
+    }
+
+
+def _without_columns(measured: dict[str, Any]) -> dict[str, Any]:
+    """Returns what was measured without the arrays of all heads, which the document has as rows."""
+    return {name: value for name, value in measured.items() if name != "columns"}

@@ -1,10 +1,11 @@
 """`bertctl fetch`."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,13 @@ from bertctl.config.recipe_files import is_data_file, is_recipe
 from bertctl.errors import UsageError, all_of
 from bertctl.session import current
 from bertctl.words import count, human_bytes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bertctl.catalog.downloads import RemoteFile
+    from bertctl.catalog.lock import Lock
+    from bertctl.fetching.fetch import Need
 
 
 def fetch(
@@ -67,77 +75,139 @@ def fetch(
             "no recipe was named that the options could change",
             remedy="Name one: bertctl fetch sst2 ...",
         )
-    from bertctl.catalog.huggingface_internals import set_hub_variable
-    from bertctl.catalog.lock import LOCK_NAME, LOCKED, Lock, lock_file, read_lock
+    from bertctl.catalog.lock import LOCKED
 
-    if to:
-        path = to.absolute() / LOCK_NAME
-    else:
-        path = lock_file()
-    if check or not names:
-        place = read_lock(path if check else lock_file())
-    else:
-        place = Lock(path)
-    place = replace(place, path=path, folder="hub" if to else place.folder)
-    if place.folder:
-        set_hub_variable("HF_HUB_CACHE", str(path.parent / place.folder))
-        set_hub_variable("HF_HUB_DISABLE_SYMLINKS", "1")
-    current().set_variable(LOCKED, None)  # what is fetched is not bound by a lock in force
+    lock = _starting_lock(names, to, check=check)
+    _use_folder_of(lock)
+    # If this command itself runs under a lock, it may still read what that lock does not have.
+    current().set_variable(LOCKED, None)
     from bertctl.fetching import fetch as fetching
 
-    needs: list[fetching.Need] = []
-    models = [name for name in names or () if fetching.is_model(name)]
-    for name in names or ():
-        if is_recipe(name) or is_data_file(name):
-            # A file of rows names no model, so it goes with the one that stands beside it.
-            if is_data_file(name) and models and not model:
-                beside = {"model.name": models[0]}
-            else:
-                beside = {}
-            needs += fetching.needs_of_recipe(recipes.load(name, beside, listener=out), split or ())
-        else:
-            needs += fetching.needs_of_name(name)
+    needs = _needs_of(names or (), recipes, split or (), out)
     with out.third_party_kept():
         if check:
-            current().set_variable(LOCKED, str(place.path))
-            problems = fetching.check(place, needs)
-            out.answer(
-                {"lock": str(place.path), "problems": [problem.message for problem in problems]}
-            )
-            if problems:
-                raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
-            return out.say(f"everything in {place.path} is here")
+            return _check(out, lock, needs)
         if names:
             requested = fetching.files_needed_by(needs)
         else:
-            requested = fetching.files_of_lock(place)
+            requested = fetching.files_of_lock(lock)
         if cache_key:
             key = f"bertctl-{hashlib.sha256(repr(requested).encode()).hexdigest()[:16]}"
             return out.answer({"cache_key": key}, key)
         if listed:
-            files = list(chain.from_iterable(fetching.look_up_all(requested, out)))
-            table_rows = (
-                (file.hub_files.repo, file.path, human_bytes(file.size or 0)) for file in files
-            )
-            rows = [
-                {"name": file.hub_files.repo, "file": file.path, "bytes": file.size}
-                for file in files
-            ]
-            total = sum(file.size or 0 for file in files)
-            out.answer(
-                {"bytes": total, "files": rows},
-                plain_table(
-                    "",
-                    "file",
-                    "size",
-                    right=("size",),
-                    rows=table_rows,
-                ),
-            )
-            return out.say(
-                f"{human_bytes(total)} on the hub; bundled and local files are not fetched"
-            )
-        lock = fetching.fetch(requested, needs, place, out)
+            remote_files = chain.from_iterable(fetching.look_up_all(requested, out))
+            return _list_files(out, list(remote_files))
+        lock = fetching.fetch(requested, needs, lock, out)
+    out.answer({"lock": str(lock.path), "parts": lock.parts}, _lock_table(lock))
+    return out.say(f"locked in {lock.path}")
+
+
+def _starting_lock(names: Sequence[str] | None, to: Path | None, *, check: bool) -> "Lock":
+    """Returns the lock that is checked or fetched again, or one without files for a new one.
+
+    Args:
+        names: What to fetch. If it is nothing, the files of the lock in this folder are meant.
+        to: Folder of `--to`, for the new lock and a copy of the hub's cache beside it.
+        check: Whether the lock is checked.
+    """
+    from bertctl.catalog.lock import LOCK_NAME, Lock, lock_file, read_lock
+
+    if to is None:
+        path = lock_file()
+    else:
+        path = to.absolute() / LOCK_NAME
+
+    if check:
+        lock = read_lock(path)
+    elif not names:
+        lock = read_lock(lock_file())  # its files are also what `--to` copies
+    else:
+        lock = Lock(path)
+    return replace(lock, path=path, folder="hub" if to else lock.folder)
+
+
+def _use_folder_of(lock: "Lock") -> None:
+    """Sets the hub's cache to the folder beside a lock that has one, for this command.
+
+    The cache has no symbolic links then, so that the folder can be copied to another machine.
+    """
+    from bertctl.catalog.huggingface_internals import set_hub_variable
+
+    if lock.folder:
+        set_hub_variable("HF_HUB_CACHE", str(lock.path.parent / lock.folder))
+        set_hub_variable("HF_HUB_DISABLE_SYMLINKS", "1")
+
+
+def _needs_of(
+    names: Sequence[str], recipes: RecipeRequest, splits: Sequence[str], out: Output
+) -> "list[Need]":
+    """Returns functions that read the files which the named recipes, models and data sets need.
+
+    Args:
+        names: What was typed.
+        recipes: The options that change all recipes.
+        splits: Splits of the recipes' data that are read beside those of their runs.
+        out: Receives messages about the recipes.
+    """
+    from bertctl.fetching.fetch import is_model, needs_of_name, needs_of_recipe
+
+    models = [name for name in names if is_model(name)]
+    has_model_option = "model.name" in recipes.options
+    needs: list[Need] = []
+    for name in names:
+        if not is_recipe(name) and not is_data_file(name):
+            needs += needs_of_name(name)
+            continue
+        options: dict[str, str] = {}
+        if is_data_file(name) and models and not has_model_option:
+            # A file of rows names no model, so it is read for the first model among the names.
+            options["model.name"] = models[0]
+        needs += needs_of_recipe(recipes.load(name, options, listener=out), splits)
+    return needs
+
+
+def _check(out: Output, lock: "Lock", needs: "Sequence[Need]") -> None:
+    """Prints which files of a lock are missing or differ.
+
+    Args:
+        out: Prints the answer.
+        lock: The lock.
+        needs: Functions that read what recipes need, and so check its local files, too.
+
+    Raises:
+        BertctlError: There is such a file.
+    """
+    from bertctl.catalog.lock import LOCKED
+    from bertctl.fetching import fetch as fetching
+
+    current().set_variable(LOCKED, str(lock.path))
+    problems = fetching.check(lock, needs)
+    out.answer({"lock": str(lock.path), "problems": [problem.message for problem in problems]})
+    if problems:
+        raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
+    out.say(f"everything in {lock.path} is here")
+
+
+def _list_files(out: Output, files: "Sequence[RemoteFile]") -> None:
+    """Prints files of the hub that would be downloaded, and their size."""
+    records = [
+        {"name": file.hub_files.repo, "file": file.path, "bytes": file.size} for file in files
+    ]
+    table_rows = ((file.hub_files.repo, file.path, human_bytes(file.size or 0)) for file in files)
+    total = sum(file.size or 0 for file in files)
+    table = plain_table(
+        "",
+        "file",
+        "size",
+        right=("size",),
+        rows=table_rows,
+    )
+    out.answer({"bytes": total, "files": records}, table)
+    out.say(f"{human_bytes(total)} on the hub; bundled and local files are not fetched")
+
+
+def _lock_table(lock: "Lock") -> "Table":
+    """Returns a row for each repository or folder of a lock: revision, licence, number and size."""
     table = plain_table(
         "",
         "what",
@@ -156,5 +226,4 @@ def fetch(
             part["licence"],
         )
         table.add_row(*facts, f"{len(part['files'])}", human_bytes(size))
-    out.answer({"lock": str(lock.path), "parts": lock.parts}, table)
-    return out.say(f"locked in {lock.path}")
+    return table

@@ -62,60 +62,94 @@ def inspect(
             "--pair is the second text of --embeddings", remedy="Add --embeddings TEXT."
         )
     if embeddings is not None:
-        from bertctl.interpretability.hidden_states import walk_input
-
-        with out.third_party_kept():
-            walked = walk_input(model, embeddings, pair, listener=out)
-        tokens = []
-        for token in walked["tokens"]:
-            row = {name: token[name] for name in ("position", "token", "id", "segment")}
-            row |= {f"|{kind}|": norm for kind, norm in token["norms"].items()}
-            tokens.append(row)
-        caption = (
-            "Lengths of the vectors that are added for each token, and of their normalised sum."
-        )
-        states = [
-            {**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]
-        ]
-        layers = record_table(states, "What each layer gives; 0: the embeddings.")
-        return out.answer({"model": model, **walked}, record_table(tokens, caption), "", layers)
+        return _show_embeddings(out, model, embeddings, pair)
     from bertctl.interpretability.anatomy import inspect_model
 
-    names = [model, *([other] if other else [])]
-    anatomies = [inspect_model(name, length=length, batch_size=batch_size) for name in names]
+    anatomy = inspect_model(model, length=length, batch_size=batch_size)
     if other is None:
-        return out.answer(anatomies[0], _facts(anatomies), _parts(anatomies[0]["parts"]))
+        return out.answer(anatomy, _facts([anatomy]), _parts(anatomy["parts"]))
+
+    other_anatomy = inspect_model(other, length=length, batch_size=batch_size)
+    anatomies = [anatomy, other_anatomy]
     document: dict[str, Any] = {"models": anatomies}
     tables = [_facts(anatomies)]
     if file is not None:
         from bertctl.cli.inputs.texts import TextSource
         from bertctl.interpretability.hidden_states import layer_similarity
 
-        chunks = TextSource(
-            [str(file)], settings={"text_column": text_column} if text_column else {}
-        ).chunks(out)
+        settings = {"text_column": text_column} if text_column else {}
+        chunks = TextSource([str(file)], settings=settings).chunks(out)
+        texts = (chunk.texts for chunk in chunks)
         with out.third_party_kept():
-            first, second = (anatomy["folder"] for anatomy in anatomies)
-            alike = layer_similarity(first, second, (chunk.texts for chunk in chunks), listener=out)
-        rows = []
-        for i, similarities in enumerate(alike["cka"]):
-            by_layer = {str(j): value for j, value in enumerate(similarities)}
-            rows.append({"layer": i} | by_layer)
-        title = f"linear CKA on {alike['texts']:,} texts: layers of {model} (rows) and {other}"
-        document["layers"] = alike
-        tables.append(record_table(rows, title))
+            similarity = layer_similarity(
+                anatomy["folder"], other_anatomy["folder"], texts, listener=out
+            )
+        title = f"linear CKA on {similarity['texts']:,} texts: layers of {model} (rows) and {other}"
+        document["layers"] = similarity
+        tables.append(_similarity_table(similarity["cka"], title))
     return out.answer(document, *tables)
 
 
+def _show_embeddings(out: Output, model: str, text: str, pair: str | None) -> None:
+    """Prints a text's tokens with the lengths of their embeddings, and the output of each layer.
+
+    Args:
+        out: Prints the answer.
+        model: Model that reads the text.
+        text: The text.
+        pair: A second text after it; None for none.
+    """
+    from bertctl.interpretability.hidden_states import walk_input
+
+    with out.third_party_kept():
+        walked = walk_input(model, text, pair, listener=out)
+    tokens = []
+    for token in walked["tokens"]:
+        row = {name: token[name] for name in ("position", "token", "id", "segment")}
+        row |= {f"|{kind}|": norm for kind, norm in token["norms"].items()}
+        tokens.append(row)
+    states = []
+    for state in walked["states"]:
+        shape = " x ".join(map(str, state["shape"]))
+        states.append({**state, "shape": shape})
+    out.answer(
+        {"model": model, **walked},
+        record_table(
+            tokens,
+            "Lengths of the vectors that are added for each token, and of their normalised sum.",
+        ),
+        "",
+        record_table(states, "What each layer gives; 0: the embeddings."),
+    )
+
+
+def _similarity_table(cka: Sequence[Sequence[float]], title: str) -> TableBlock:
+    """Returns a row for each layer of the first model, with a column for each of the second.
+
+    Args:
+        cka: Similarity of each layer of the first model to each layer of the second one.
+        title: Of the table.
+    """
+    rows = []
+    for layer, similarities in enumerate(cka):
+        by_layer = {str(other): value for other, value in enumerate(similarities)}
+        rows.append({"layer": layer} | by_layer)
+    return record_table(rows, title)
+
+
 def _facts(anatomies: Sequence[Mapping[str, Any]]) -> TableBlock:
-    """Returns a column per model; what none of them has is left out."""
-    columns = [_model_facts(anatomy) for anatomy in anatomies]
+    """Returns a row for each fact and a column for each model.
+
+    Facts that none of the models has are left out.
+    """
+    facts_by_model = [_model_facts(anatomy) for anatomy in anatomies]
     rows: list[list[str | Cell]] = []
-    for name in columns[0]:
-        cells = [column[name] for column in columns]
+    for name in facts_by_model[0]:  # all models have the same names
+        cells = [facts[name] for facts in facts_by_model]
         if any(cells):
             rows.append([name, *cells])
-    return TableBlock([Column(""), *(Column(anatomy["model"]) for anatomy in anatomies)], rows)
+    columns = [Column(""), *(Column(anatomy["model"]) for anatomy in anatomies)]
+    return TableBlock(columns, rows)
 
 
 def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:

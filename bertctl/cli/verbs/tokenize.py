@@ -26,7 +26,7 @@ from bertctl.writing import replacing_text
 if TYPE_CHECKING:
     from bertctl.tokenization.stream import TextChunk, Totals
     from bertctl.tokenization.tokenizer_files import OpenTokenizer
-    from bertctl.tokenization.windows import Truncation
+    from bertctl.tokenization.windows import TextWindows, Truncation
 
 
 @takes_texts
@@ -88,9 +88,9 @@ def tokenize(
     files, typed_texts = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files, beside=output)
     if decode and source.input_format is None:
-        # Of ids, or of what --format jsonl has written.
+        # Each line has the ids of a text, or a record that --format jsonl has written.
         source = replace(source, input_format="lines")
-    if layout == "pieces":
+    if layout == "pieces":  # the former name, in scripts of users
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"
     _check_answer(
@@ -101,39 +101,41 @@ def tokenize(
         layout=layout,
         output=output,
     )
-    chosen = _format(out, layout, typed_texts, output)
+    answer_format = _format(out, layout, typed_texts, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    typed = TextChunk(typed_texts, None if pair is None else [pair])
     if typed_texts:
-        chunks = iter([typed])
+        chunks = iter([TextChunk(typed_texts, None if pair is None else [pair])])
     else:
         chunks = source.watched(out)
     if decode:
         return _decode(out, opened, chunks, output)
+
     limits = Truncation(max_length, truncation, stride, special_tokens)
     chunks = limits.checked(chunks, opened.tokenizer)
     if stats:
+        tokenizers = [opened]
         if compare:
-            others = [open_tokenizer(compare, lowercase=lowercase, listener=out)]
-        else:
-            others = []
+            tokenizers.append(open_tokenizer(compare, lowercase=lowercase, listener=out))
         return _stats(
             out,
-            [opened, *others],
+            tokenizers,
             chunks,
             special_tokens=special_tokens,
             length=max_length or 128,
         )
-    if chosen == "view" or (out.as_json and output is None):
+
+    prints_one_document = out.as_json and output is None
+    if answer_format == "view" or prints_one_document:
         if not typed_texts:
             raise UsageError(
                 "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
             )
         return _view(out, opened, next(chunks), limits)
+
     totals = _write(
         opened,
         chunks,
-        chosen,
+        answer_format,
         output,
         limits,
     )
@@ -143,9 +145,18 @@ def tokenize(
 def _inputs(
     texts: list[str] | None, file: list[str] | None, data: str | None, pair: str | None
 ) -> tuple[list[str], list[str]]:
-    """Returns the files to read and the texts given as arguments.
+    """Returns the files to read, and the texts that were typed.
 
-    It is one of the two, or none where a data set is named.
+    One of the two is empty; both are, if a data set is named. Without any input, stdin is read.
+
+    Args:
+        texts: What was typed as arguments. If all of it looks like files, it is files.
+        file: Files of `--file`.
+        data: Data set of `--data`.
+        pair: Text of `--pair`, the second one of a single typed text.
+
+    Raises:
+        UsageError: Several kinds of input, none at all, or a pair without its one first text.
     """
     typed_texts = list(texts or ())
     files = expand_patterns(file or ())
@@ -153,7 +164,8 @@ def _inputs(
         files = [*files, *expand_patterns(typed_texts)]
         typed_texts = []
     check_typed_texts(typed_texts)
-    if sum(map(bool, (typed_texts, files, data))) > 1:
+    kinds_of_input = [kind for kind in (typed_texts, files, data) if kind]
+    if len(kinds_of_input) > 1:
         raise UsageError(
             "texts, --file and --data exclude each other", remedy="Give one of the three."
         )
@@ -190,7 +202,13 @@ def _check_answer(
     layout: str | None,
     output: Path | None,
 ) -> None:
-    """Refuses options that ask for two kinds of answer at once: tokens, texts or a table."""
+    """Refuses options that ask for two kinds of answer at once.
+
+    An answer is the tokens of texts, the texts of ids (`--decode`), or a table (`--stats`).
+
+    Raises:
+        UsageError: With the options to leave out or to add.
+    """
     if compare and not stats:
         raise UsageError(
             "--compare puts the numbers of two tokenizers side by side", remedy="Add --stats."
@@ -209,7 +227,19 @@ def _check_answer(
 def _format(
     out: Output, layout: str | None, typed_texts: Sequence[str], output: Path | None
 ) -> str:
-    """Returns the format that is asked for, else the one that fits the place."""
+    """Returns the format of the answer: that of `--format`, else one for where it is written.
+
+    That is the suffix of a file, the aligned view or tokens on a terminal, jsonl in a pipe.
+
+    Args:
+        out: Knows whether stdout is a terminal.
+        layout: Format of `--format`; None if it was not typed.
+        typed_texts: Texts of the command line; none if files are read.
+        output: File of `--output`; None for stdout.
+
+    Raises:
+        UsageError: A format that can't be written there.
+    """
     if layout == "view" and (not typed_texts or output is not None):
         message = "the aligned view is for texts on the command line"
         raise UsageError(message, remedy="Take --format jsonl, ids or tokens.")
@@ -253,14 +283,14 @@ def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Tru
         sides = {"text": chunk.texts[text.index]}
         if pair is not None:
             sides["pair"] = pair
-        # With a stride the windows hold all tokens, and the view says of none that it was cut.
+        # The windows of a stride have all tokens of the text, so no view says that some were cut.
         if limits.stride is None:
             full_length = text.full_length
         else:
             full_length = None
         for window, record in zip(text.windows, text.records(limits), strict=True):
             if views:
-                views.append("")  # an empty line between two
+                views.append("")  # an empty line between two views
             views.append(
                 TokenView(
                     window,
@@ -270,8 +300,9 @@ def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Tru
                     full_length=full_length,
                 )
             )
-            documents.append({**sides, **record})
-            documents[-1].setdefault("truncated", False)
+            document = {**sides, **record}
+            document.setdefault("truncated", False)  # records without a limit leave it out
+            documents.append(document)
     out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, *views)
 
 
@@ -282,7 +313,7 @@ def _write(
     output: Path | None,
     limits: "Truncation",
 ) -> "Totals":
-    """Writes the tokens of all texts, and returns how many texts and tokens there were.
+    """Writes the tokens of all texts, and returns the counts of texts, tokens and losses.
 
     Args:
         opened: The tokenizer.
@@ -295,24 +326,32 @@ def _write(
     from bertctl.tokenization.stream import run
     from bertctl.tokenization.windows import WindowEncoder
 
-    windows = WindowEncoder(opened.tokenizer, limits)
-    with replacing_text(output) if output else streams.data() as file:
+    window_encoder = WindowEncoder(opened.tokenizer, limits)
+    destination = replacing_text(output) if output else streams.data()
+    with destination as file:
         if layout == "jsonl":
-            return run(chunks, windows, partial(write_records, file, limits))
+            return run(chunks, window_encoder, partial(write_records, file, limits))
+
+        # Imports numpy, which is slow, and which jsonl does not need.
         from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
 
-        with id_writer(layout, file, opened.tokenizer) as write:
-            # The fast encoder knows neither windows nor another way to cut a pair.
+        with id_writer(layout, file, opened.tokenizer) as write_encoded:
+
+            def write_windows(texts: "list[TextWindows]") -> None:
+                """Writes each window of the texts as a row."""
+                write_encoded(EncodedTexts.of_windows(texts))
+
+            # The fast encoder makes no windows, and cuts pairs by `longest_first` only.
             if limits.stride is not None or limits.strategy != "longest_first":
-                return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
-            encoder = TextEncoder(
+                return run(chunks, window_encoder, write_windows)
+            text_encoder = TextEncoder(
                 opened.tokenizer, max_length=limits.max_length, special_tokens=limits.special_tokens
             )
-            return run(chunks, FlatEncoder(encoder), write)
+            return run(chunks, FlatEncoder(text_encoder), write_encoded)
 
 
 def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | None) -> None:
-    """Prints how many texts were cut, and what was written to a file.
+    """Prints how many texts were cut, and the counts of what was written to a file.
 
     Args:
         out: Prints the answer and messages.

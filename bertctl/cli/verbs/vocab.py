@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,11 +49,12 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
             out.answers.print(Text(_lines(enumerate(tokens))))
     else:
         with streams.data() as stream:
-            # A console would need a second for as many lines.
+            # Rich would take a second to print tens of thousands of lines.
             stream.write(_lines(enumerate(tokens)))
 
 
 def _lines(tokens: Iterable[tuple[int, str]]) -> str:
+    """Returns a line for each id and its token: `2293`, a tab, `love`."""
     return "".join(f"{index}\t{token}\n" for index, token in tokens)
 
 
@@ -200,21 +201,26 @@ def diff(
     from bertctl.tokenization import vocab
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 
-    a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
-    difference = vocab.diff(a.tokenizer, b.tokenizer)
-    only = {first: difference.pop("only_first"), second: difference.pop("only_second")}
+    opened_first = open_tokenizer(first, lowercase=lowercase, listener=out)
+    opened_second = open_tokenizer(second, lowercase=lowercase, listener=out)
+    difference = vocab.diff(opened_first.tokenizer, opened_second.tokenizer)
+    # In the document the tokens of one vocabulary alone are under that vocabulary.
+    tokens_of_one = {first: difference.pop("only_first"), second: difference.pop("only_second")}
     if difference["identical"]:
         lines = [f"identical: {difference['common']:,} tokens under the same ids"]
     else:
         lines = [
             f"{difference['common']:,} tokens in both, {len(difference['moved']):,} under other ids"
         ]
-        for name, tokens in only.items():
-            tokens_text = " ".join(tokens[:top]) + (" …" if len(tokens) > top else "")
-            lines.append(f"only in {name}: {len(tokens):,}  {tokens_text}".rstrip())
+        for name, tokens in tokens_of_one.items():
+            listed_tokens = " ".join(tokens[:top])
+            if len(tokens) > top:
+                listed_tokens += " …"
+            # Without tokens the line ends behind their number.
+            lines.append(f"only in {name}: {len(tokens):,}  {listed_tokens}".rstrip())
     document = {
-        "first": {"model": first, "tokenizer": a.kind, "only": only[first]},
-        "second": {"model": second, "tokenizer": b.kind, "only": only[second]},
+        "first": {"model": first, "tokenizer": opened_first.kind, "only": tokens_of_one[first]},
+        "second": {"model": second, "tokenizer": opened_second.kind, "only": tokens_of_one[second]},
         **difference,
     }
     out.answer(document, *lines)
@@ -245,36 +251,38 @@ def train(
         bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
     """
     from bertctl.tokenization.train import FILES, save
-    from bertctl.tokenization.train import train as learn
+    from bertctl.tokenization.train import train as train_tokenizer
 
     if output is None:
         raise UsageError("no place for the vocabulary was named", remedy="Name a folder: -o DIR.")
     if output.is_dir():
         existing = {path.name for path in output.iterdir()}
-    elif output.exists():
+    elif output.exists():  # a file, which no vocabulary's folder replaces
         existing = {str(output)}
     else:
         existing = set()
-    if existing - set(FILES if overwrite else ()):
+    replaceable = set(FILES) if overwrite else set()
+    if existing - replaceable:
         message = f"{output} exists already"
         raise UsageError(
             message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )
-    with _rereadable(source) as again:
-        trained = learn(
-            lambda: again.watched(out),
+    # Training reads the texts twice.
+    with _rereadable(source) as rereadable:
+        trained = train_tokenizer(
+            lambda: rereadable.watched(out),
             size=size,
             lowercase=lowercase,
             min_frequency=min_frequency,
         )
-    tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
-    out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
-    if tokens < size:
+    n_tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
+    out.answer({"output": str(output), "pieces": n_tokens, "lowercase": lowercase})
+    if n_tokens < size:
         out.say(
-            f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller "
+            f"the texts gave {n_tokens:,} tokens, not {size:,}: more text, or a smaller "
             "--min-frequency, gives more"
         )
-    out.say(f"{tokens:,} tokens written to {output}")
+    out.say(f"{n_tokens:,} tokens written to {output}")
     say_next(out, command("pretrain CORPUS", from_scratch="base", vocab=output))
 
 
@@ -304,19 +312,19 @@ def grow(
         bertctl vocab grow minilm abstracts.txt --words 5000 -o medical
     """
     from bertctl.cli.verbs.token_tables import word_table
-    from bertctl.modeling.own_vocabulary import grow as write
+    from bertctl.modeling import own_vocabulary
 
-    document = write(
+    document = own_vocabulary.grow(
         model,
         source.watched(out),
         output,
         words=words,
         overwrite=overwrite,
     )
-    before, after = document["corpus_pieces"].values()
-    summary_line = (
-        f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
-    )
+    n_before = document["corpus_pieces"]["before"]
+    n_after = document["corpus_pieces"]["after"]
+    change = n_after / n_before - 1
+    summary_line = f"the corpus had {n_before:,} tokens, and has {n_after:,} ({change:+.1%})"
     out.answer(
         document, summary_line, word_table("new words that save most", document["words"][:20])
     )
@@ -347,12 +355,13 @@ def shrink(
     Examples:
         bertctl vocab shrink bert-multilingual german.txt -o german-bert
     """
-    from bertctl.modeling.own_vocabulary import shrink as write
+    from bertctl.modeling import own_vocabulary
 
-    document = write(model, source.watched(out), output, overwrite=overwrite)
-    before, after = document["vocabulary"].values()
-    out.answer(document, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
-    out.say(f"model of {after:,} tokens written to {output}")
+    document = own_vocabulary.shrink(model, source.watched(out), output, overwrite=overwrite)
+    n_before = document["vocabulary"]["before"]
+    n_after = document["vocabulary"]["after"]
+    out.answer(document, f"{n_after:,} of {n_before:,} tokens are left ({n_after / n_before:.1%})")
+    out.say(f"model of {n_after:,} tokens written to {output}")
     say_next(out, command("finetune FILE", model=output))
 
 
@@ -389,7 +398,8 @@ def neighbours(
         bertctl vocab neighbours "king - man + woman" minilm
         bertctl vocab neighbours bank minilm --context "river bank" -f corpus.txt
     """
-    if (context is None) != (file is None) or (layer and context is None):
+    has_one_of_two = (context is None) != (file is None)
+    if has_one_of_two or (layer and context is None):
         message = (
             "--context, --file and --layer belong together: places of a word are compared with one "
             "in a text"
@@ -408,9 +418,8 @@ def neighbours(
             whole_words=whole_words,
         )
     else:
-        source = TextSource(
-            [str(file)], settings={"text_column": text_column} if text_column else {}
-        )
+        settings = {"text_column": text_column} if text_column else {}
+        source = TextSource([str(file)], settings=settings)
         texts = (chunk.texts for chunk in source.chunks(out))
         with out.third_party_kept():
             neighbourhood = near_places(
@@ -422,25 +431,32 @@ def neighbours(
                 top=top,
                 listener=out,
             )
+    column = "text" if context else "token"
     rows = [
-        {"cosine": neighbour["score"], "text" if context else "token": neighbour["text"]}
+        {"cosine": neighbour["score"], column: neighbour["text"]}
         for neighbour in neighbourhood["neighbours"]
     ]
-    least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
+    tables: list[Any] = [record_table(rows[:top])]
+    farthest = rows[top:]  # of the uses of a word; tokens have only the nearest
+    if farthest:
+        tables += ["… the least alike:", record_table(farthest)]
     if output is not None:
         from bertctl.reporting.inside_pages import neighbours_page
         from bertctl.writing import write_text
 
         write_text(output, neighbours_page(neighbourhood))
         out.say(f"page written to {output}")
-    out.answer(neighbourhood, record_table(rows[:top]), *least)
+    out.answer(neighbourhood, *tables)
 
 
 @contextmanager
 def _rereadable(source: TextSource) -> Iterator[TextSource]:
-    """Yields the same texts again and again.
+    """Yields a source whose texts can be read several times.
 
-    A temporary copy is in the place of stdin, which can be read only once.
+    In it a temporary file, which is gone at the end of the context, replaces stdin.
+
+    Raises:
+        DataError: A line of stdin is too long to be a text.
     """
     if "-" not in source.files:
         yield source
@@ -450,15 +466,14 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
 
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
         while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
-            if len(line) > LONGEST_LINE:  # /dev/zero, say, of which no disk has room
+            if len(line) > LONGEST_LINE:  # a device such as /dev/zero would fill the disk
                 raise DataError(
                     f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up."
                 )
             copy.write(line)
         copy.flush()
-        yield dataclasses.replace(
-            source, files=[copy.name if file == "-" else file for file in source.files]
-        )
+        files = [copy.name if file == "-" else file for file in source.files]
+        yield dataclasses.replace(source, files=files)
 
 
 COMMANDS = {
