@@ -74,13 +74,33 @@ def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields everything in a recipe that does not fit together.
+    """Yields the fields of a recipe that exclude or contradict each other, with the reason.
 
-    Each field is possible by itself.
+    The value of each field is allowed by itself, as pydantic has checked.
     """
-    data = recipe.data
+    yield from _batch_size_disagreements(recipe)
+    yield from _data_disagreements(recipe)
+    yield from _fold_disagreements(recipe)
+    yield from _column_disagreements(recipe)
+    yield from _list_disagreements(recipe)
+    yield from _layer_disagreements(recipe)
+    yield from _distillation_disagreements(recipe)
+    yield from _training_disagreements(recipe)
+    yield from _window_disagreements(recipe)
+    yield from _pretraining_disagreements(recipe)
+    yield from _few_shot_disagreements(recipe)
+    yield from _lora_disagreements(recipe)
+    for task, section in TASK_SECTIONS.items():
+        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
+        if task != recipe.task and changed:
+            reason = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
+            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), reason)
+
+
+def _batch_size_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields accumulation steps that batches can't be divided into."""
     training = recipe.training
-    labels = recipe.text_classification
+    # A batch size that the preset `auto` will choose is not known yet.
     has_batch_size = "training.batch_size" not in fields_left_to_auto(recipe)
     if has_batch_size and training.batch_size % training.accumulation_steps:
         reason = (
@@ -88,16 +108,25 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             f"{training.batch_size}"
         )
         yield Disagreement(("training.accumulation_steps", "training.batch_size"), reason)
+
+
+def _data_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields files of the user's own beside the name of a data set, and a folder without a name."""
+    data = recipe.data
     if data.name:
         reason = f"data.name '{data.name}' already names the rows; leave one out"
         for split, file in data.own_files.items():
-            if not file:
-                continue
-            yield Disagreement((f"data.{split}_file", "data.name"), reason)
+            if file:
+                yield Disagreement((f"data.{split}_file", "data.name"), reason)
     elif data.data_dir:
         reason = "of use only with data.name; your own files go into data.train_file"
         yield Disagreement(("data.data_dir", "data.name"), reason)
-    yield from _fold_disagreements(recipe)
+
+
+def _column_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is wrong with how files are read: encoding, columns, several labels in one."""
+    data = recipe.data
+    labels = recipe.text_classification
     if data.encoding is not None and not is_encoding(data.encoding):
         yield Disagreement(
             ("data.encoding",),
@@ -115,11 +144,16 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         yield Disagreement(
             fields, "several labels in a field, but text_classification.multi_label is false"
         )
-    for name, values in {
-        "text_classification.labels": labels.labels or (),
+
+
+def _list_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields lists that name something twice, and slice columns whose names are reserved."""
+    lists = {
+        "text_classification.labels": recipe.text_classification.labels or (),
         "evaluation.splits": recipe.evaluation.splits,
         "evaluation.slice_columns": recipe.evaluation.slice_columns,
-    }.items():
+    }
+    for name, values in lists.items():
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
@@ -131,18 +165,6 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if reserved:
             reason = f"prediction files have their own {listing(reserved)}; rename the column"
             yield Disagreement(("evaluation.slice_columns",), reason)
-    yield from _layer_disagreements(recipe)
-    yield from _distillation_disagreements(recipe)
-    yield from _training_disagreements(recipe)
-    yield from _window_disagreements(recipe)
-    yield from _pretraining_disagreements(recipe)
-    yield from _few_shot_disagreements(recipe)
-    yield from _lora_disagreements(recipe)
-    for task, section in TASK_SECTIONS.items():
-        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
-        if task != recipe.task and changed:
-            reason = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
-            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), reason)
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

@@ -364,42 +364,40 @@ def launch(
     config: Path | None = None,
     listener: Listener = SILENT,
 ) -> int:
-    """Runs a `bertctl` command line in several processes.
+    """Runs a `bertctl` command line in several worker processes, and waits for their ends.
 
-    Ctrl-C, SIGTERM and SIGHUP are passed on once; a second one kills everything. If this process
-    dies, the others do.
+    torchrun or `accelerate launch` starts the workers. Ctrl-C, SIGTERM and SIGHUP are passed on to
+    them once; a second signal kills them. They also end if this process dies.
 
     Args:
-        arguments: what is typed after `bertctl`; the options of the launcher itself are taken out.
-        count: processes on this machine. On CPUs each gets its share of the cores unless
-            `--threads` says otherwise.
-        stdin: whether `-` names it as the input; a file takes its place, for every process has to
-            read it.
-        config: of accelerate; it says how the processes share the work, and how many they are where
-            `count` is 1.
-        listener: hears of more processes than cores.
+        arguments: Words that were typed after `bertctl`. The workers get them without
+            `--num-processes` and `--accelerate-config`.
+        count: Number of processes on this machine. On CPUs each gets its share of the cores unless
+            `--threads` is given.
+        stdin: Whether the input is stdin, typed as `-`. It is then copied into a file, as every
+            worker has to read all of it.
+        config: Configuration file of accelerate: how the processes share the work, and their number
+            if `count` is 1. None without.
+        listener: Receives a warning if there are more processes than cores.
 
     Returns:
-        The exit code, the failing worker's own where one failed.
+        The exit code: 0, or that of the worker that failed first.
 
     Raises:
-        KeyboardInterrupt: a signal ended the workers before one of them could say so.
-        UsageError: the configuration asks for something else than DDP.
-        UnavailableError: the configuration can't be read.
-        DeviceError: there are fewer GPUs.
+        KeyboardInterrupt: A signal ended the workers before one of them had noted an exit code.
+        UsageError: The configuration asks for something else than DDP.
+        UnavailableError: The configuration can't be read.
+        DeviceError: There are fewer GPUs than processes, or the workers ended without a code.
     """
     on_cpu = "--device=cpu" in arguments or ("--device", "cpu") in itertools.pairwise(arguments)
     starter = _launcher(count, config, listener, on_cpu=on_cpu)
-    passed = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
-    has_threads = any(word.partition("=")[0] == "--threads" for word in passed)
-    # With a configuration of accelerate, the processes may be others than `count`.
-    if config is None and not has_threads:
-        passed += ["--threads", str(max(1, available_cores() // count))]
+    worker_arguments = _worker_arguments(arguments, count, has_config=config is not None)
+    # Workers note their exit codes in a folder: torchrun returns 1 whatever they returned.
     with tempfile.TemporaryDirectory() as folder:
         codes = Path(folder) / "codes"
         codes.mkdir()
         if stdin:
-            passed = _with_spooled_stdin(passed, Path(folder))
+            worker_arguments = _with_spooled_stdin(worker_arguments, Path(folder))
         environment = {
             # Each process would warn of an exchange that finds nothing unused.
             "TORCH_CPP_LOG_LEVEL": "ERROR",
@@ -409,7 +407,7 @@ def launch(
             "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(_SECONDS_TO_LEAVE),
         }
         process = subprocess.Popen(
-            [*starter, "-m", "bertctl", *passed],
+            [*starter, "-m", "bertctl", *worker_arguments],
             env=environment,
             stderr=subprocess.PIPE,
             # A terminal's Ctrl-C reaches this process only, which passes it on once.
@@ -420,10 +418,15 @@ def launch(
         request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
-            """Sends the first signal to the workers, and kills them at the second one."""
+            """Sends the first signal to the launcher's process, and kills it at the second one.
+
+            The signals that it has sent are added to `stop_signals`. An echo of the first one does
+            not count: see `StopRequest.hear`.
+            """
             is_second = request.hear(number)
             if stop_signals and not is_second:
                 return
+            # `was_left` looks for this file: SIGTERM then came from a person, not from torchrun.
             with contextlib.suppress(OSError):  # a full disk
                 (codes / "asked").touch()
             process.send_signal(signal.SIGKILL if stop_signals else number)
@@ -435,7 +438,8 @@ def launch(
             returned = process.wait()
         if returned == 0:
             return ExitCode.OK
-        # The code of the worker that failed first: the others fail because it did.
+        # The code of the worker that failed first: the others fail because it did. Workers that a
+        # second signal killed have not ended by a code of their own.
         first_code = codes / "first"
         if len(stop_signals) < 2 and first_code.exists():
             return int(first_code.read_text(encoding="ascii"))
@@ -443,6 +447,25 @@ def launch(
             raise_for(stop_signals[0])
         message = "the processes ended without a message (killed, or out of memory)"
         raise DeviceError(message, remedy="Look at the machine's log.")
+
+
+def _worker_arguments(arguments: Sequence[str], count: int, *, has_config: bool) -> list[str]:
+    """Returns what a worker gets as its command line, after `bertctl`.
+
+    These are the arguments without the options of the launcher. Unless they name `--threads`, each
+    worker gets an equal share of the cores.
+
+    Args:
+        arguments: Words that were typed after `bertctl`.
+        count: Number of workers on this machine.
+        has_config: Whether there is a configuration of accelerate. The number of workers is then
+            not known here, so the threads are left to the workers.
+    """
+    words = without_option(without_option(arguments, "--num-processes"), "--accelerate-config")
+    has_threads = any(word.partition("=")[0] == "--threads" for word in words)
+    if has_config or has_threads:
+        return words
+    return [*words, "--threads", str(max(1, available_cores() // count))]
 
 
 def _with_spooled_stdin(arguments: Sequence[str], folder: Path) -> list[str]:

@@ -541,25 +541,25 @@ def make_index(
 ) -> IndexDocument:
     """Makes an index, adds to one, or continues one that is not finished.
 
-    It is saved after each chunk of rows, so that a kill loses no more than a chunk.
+    The index is saved after each chunk of rows, so that a killed process loses at most one chunk.
 
     Args:
-        folder: Of the index.
-        source: What the rows are called.
-        parts: The rows, some at a time, the same ones in each attempt.
-        model: Makes their vectors.
-        dtype: float32, float16 or int8.
+        folder: Folder of the index.
+        source: Name of the corpus, for index.json and messages.
+        parts: All rows of the corpus, some at a time. A later attempt has to give the same rows.
+        model: Computes the vectors of rows.
+        dtype: Number type of the stored vectors: float32, float16 or int8.
         before: The index that is added to or continued; None for a new one.
         listener: Receives progress, and warnings of texts that are cut.
-        remembered: How the rows are read, for those that are added later.
+        remembered: Fields of index.json on how the files are read, for rows that are added later.
 
     Returns:
-        index.json. Where dtype is not float32 it has the `recall` of the ten nearest rows: some of
-        the first rows look for theirs among all rows of this call, with the numbers as they are and
-        as they are kept.
+        Content of index.json. Unless dtype is float32 it has the `recall` of the ten nearest rows:
+        see `_RecallSample`.
 
     Raises:
-        DataError: An unfinished index's rows are not the first ones of `parts`.
+        UsageError: int8 with a similarity that needs the length of vectors.
+        DataError: The corpus does not begin with the rows that an unfinished index has of it.
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
@@ -567,15 +567,15 @@ def make_index(
         previous: dict[str, Any] = before.document.as_json()
     else:
         previous = {"corpus": _NOTHING}
-    begun = previous["corpus"]
-    read = _NOTHING | {"source": source}
-    digest = hashlib.sha256()
-    searches = list[Nearest]()  # of the same rows: in the stored vectors, and in the exact ones
+    is_complete = previous.get("complete", False)
+    begun = previous["corpus"]  # what earlier attempts have read of this corpus
+    reader = _CorpusReader(source)
+    sample = _RecallSample(model.similarity)
 
-    earlier = list(previous.get("sources", []))
+    earlier_sources = list(previous.get("sources", []))
     # If an unfinished index is resumed, the last source is this corpus.
-    if earlier and (begun["rows"] or not previous["complete"]):
-        earlier = earlier[:-1]
+    if earlier_sources and (begun["rows"] or not is_complete):
+        earlier_sources = earlier_sources[:-1]
     if dtype == "int8" and model.similarity != COSINE:
         message = (
             f"int8 keeps the direction of vectors alone, and {model.similarity} similarity needs "
@@ -585,44 +585,20 @@ def make_index(
             message, remedy="Choose `dtype=float16` or float32, or `similarity=cosine`."
         )
 
-    def passed(rows: Rows) -> Rows:
-        """Returns the rows as they are, once they are counted in what was read of the corpus."""
-        digest.update(_digested(rows))
-        read.update(rows=read["rows"] + len(rows), texts_sha256=digest.hexdigest())
-        return rows
-
-    def unread() -> Iterator[Rows]:
-        """Yields the rows that the index does not have yet; its first ones must be those it has."""
-        remaining_parts = iter(parts)
-        while read["rows"] < begun["rows"] and (rows := next(remaining_parts, None)):
-            passed(rows)
-        if read | {"source": ""} != begun | {"source": ""}:
-            if previous["complete"]:
-                remedy = "It is finished: add other rows with `append=True` alone."
-            else:
-                remedy = _AGAIN
-            raise DataError(
-                f"the first rows of {source} are not those that {folder} has of it", remedy=remedy
-            )
-        yield from map(passed, remaining_parts)
-
     def saved(*, complete: bool) -> IndexDocument:
-        """Writes the rows so far and index.json, which is returned."""
+        """Writes the rows that are in the store so far, then index.json, which is returned."""
         state = store.commit() | {
             "schema": SCHEMA,
             "dtype": dtype,
-            "corpus": read,
+            "corpus": reader.position,
             "complete": complete,
         }
-        sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
+        n_read = reader.position["rows"]
+        sources = [*earlier_sources, {"source": source, "rows": n_read}]
         # What is known now replaces what the index said before; its other fields stay.
         values = previous | model.made | dict(remembered or {}) | state | {"sources": sources}
-        if searches and searches[0].rows.shape[1] > 1:
-            # A row finds itself first.
-            stored, exact = (nearest.rows[:, 1:] for nearest in searches)
-            value = recall(stored, exact)
-            sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
-            values["recall"] = {"at": _AT, "value": value, **sample}
+        if sample.has_neighbours:
+            values["recall"] = sample.recall(n_rows=n_read - begun["rows"])
         document = IndexDocument.model_validate(values)
         write_json(folder / "index.json", document.as_json())
         return document
@@ -637,22 +613,124 @@ def make_index(
     state = previous if before else None
     opened = closing(VectorStore(folder, layout, state, has_offsets=True))
     with opened as store, outliving(lambda: _rows_in(folder)):
-        if before is None:  # what is added to stays whole until the first rows are
+        # An index that is added to stays complete on the disk until its first new rows are saved.
+        if before is None:
             saved(complete=False)
-        for rows, vectors in model.stream(unread(), listener):
+        unread_rows = reader.unread(parts, begun=begun, folder=folder, complete=is_complete)
+        for rows, vectors in model.stream(unread_rows, listener):
             stored = as_stored(vectors, dtype)
             store.append(rows, stored, None)
             if dtype != "float32":
-                sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
-                # The queries are of the first rows; the rows of all calls are searched.
-                searches = searches or [
-                    Nearest(sample, _AT + 1, model.similarity) for _ in range(2)
-                ]
-                first_row = read["rows"] - len(rows)
-                searches[0].see(as_read(stored, model.similarity), first_row)
-                searches[1].see(vectors, first_row)
+                first_row = reader.position["rows"] - len(rows)
+                sample.see(vectors, as_read(stored, model.similarity), first_row)
             saved(complete=False)
         return saved(complete=True)
+
+
+class _CorpusReader:
+    """Reads the rows of a corpus for an index, and counts and hashes them as they go by.
+
+    Args:
+        source: Name of the corpus.
+
+    Attributes:
+        position: How far the corpus is read, as `corpus` of index.json: the `source`, the number of
+            `rows`, and the hash of their texts.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.position = _NOTHING | {"source": source}
+        self._digest = hashlib.sha256()
+
+    def unread(
+        self, parts: Iterable[Rows], *, begun: Mapping[str, Any], folder: Path, complete: bool
+    ) -> Iterator[Rows]:
+        """Yields the rows of the corpus that an index does not have yet.
+
+        Args:
+            parts: All rows of the corpus, some at a time.
+            begun: Position up to which the index has rows of the corpus, from its index.json.
+            folder: Folder of the index.
+            complete: Whether the index is complete.
+
+        Raises:
+            DataError: The rows up to that position are others than those of the index.
+        """
+        remaining_parts = iter(parts)
+        while self.position["rows"] < begun["rows"] and (rows := next(remaining_parts, None)):
+            self._count(rows)
+        # The same rows may come from a file of another name.
+        if self.position | {"source": ""} != {**begun, "source": ""}:
+            if complete:
+                remedy = "It is finished: add other rows with `append=True` alone."
+            else:
+                remedy = _AGAIN
+            source = self.position["source"]
+            raise DataError(
+                f"the first rows of {source} are not those that {folder} has of it", remedy=remedy
+            )
+        for rows in remaining_parts:
+            self._count(rows)
+            yield rows
+
+    def _count(self, rows: Rows) -> None:
+        """Moves the position behind these rows."""
+        self._digest.update(_digested(rows))
+        n_rows = self.position["rows"] + len(rows)
+        self.position.update(rows=n_rows, texts_sha256=self._digest.hexdigest())
+
+
+class _RecallSample:
+    """Sample of rows that measures what a number type of fewer bits costs.
+
+    Each row of the sample looks for its nearest rows among all rows that are added: once by the
+    stored vectors, and once by the exact ones. The recall is the share of the exact neighbours that
+    the stored vectors find.
+
+    Args:
+        similarity: Measure by which rows are near.
+    """
+
+    def __init__(self, similarity: str) -> None:
+        self._similarity = similarity
+        self._searches: list[Nearest] = []  # by the stored vectors, and by the exact ones
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Returns whether the rows of the sample have found others than themselves."""
+        return bool(self._searches) and self._searches[0].rows.shape[1] > 1
+
+    def see(self, exact: Floats32, stored: Floats32, first_row: int) -> None:
+        """Compares the next rows with those of the sample.
+
+        The sample is taken from the rows of the first call, at equal distances.
+
+        Args:
+            exact: (N, D) vectors as the model computes them.
+            stored: (N, D) the same vectors as they are read from the index.
+            first_row: Number of the first of these rows in the corpus.
+        """
+        if not self._searches:
+            step = max(1, len(exact) // _SAMPLE)
+            queries = exact[::step][:_SAMPLE]
+            n_nearest = _AT + 1  # a row finds itself first
+            for _ in range(2):
+                self._searches.append(Nearest(queries, n_nearest, self._similarity))
+        by_stored, by_exact = self._searches
+        by_stored.see(stored, first_row)
+        by_exact.see(exact, first_row)
+
+    def recall(self, *, n_rows: int) -> dict[str, Any]:
+        """Returns the entry `recall` of index.json.
+
+        Args:
+            n_rows: Number of rows that were searched.
+        """
+        by_stored, by_exact = self._searches
+        n_queries = len(by_stored.rows)
+        # A row finds itself first, which does not count.
+        value = recall(by_stored.rows[:, 1:], by_exact.rows[:, 1:])
+        return {"at": _AT, "value": value, "queries": n_queries, "rows": n_rows}
 
 
 def as_stored(vectors: Floats32, dtype: str) -> Array:

@@ -64,7 +64,11 @@ from bertctl.writing import write_json, write_text
 BEST = "best.yaml"
 
 _FOLDERS = re.compile(r"(?<![\w.~/])(?!//)~?/(?:[^\s:;,'\"()]+/)+")
+"""Folders of an absolute path in a message, such as `/home/me/` in `/home/me/a.txt`."""
+
 _NAMED = 3
+"""Most runs that a note on failed, diverged or other runs names."""
+
 _WORTH = {
     "collapsed": "one answer to every example, at the end or when it was stopped; counts with its "
     "best score",
@@ -73,6 +77,8 @@ _WORTH = {
     "failed": "can't be valued, so it is in no mean",
     "missing": "not there or not finished, so in no mean",
 }
+"""State of runs -> how they count, for the notes. What diverged runs count with depends on the
+sweep (`_notes_on_states`)."""
 
 
 def conclude(
@@ -84,7 +90,7 @@ def conclude(
         folder: SWEEP, with its plan and whatever runs there are.
         test_split: whether to show the chosen run's score on a test split, if that has been
             computed.
-        listener: hears what could not be written.
+        listener: Receives a warning if there is no best.yaml.
 
     Returns:
         The content of sweep.json.
@@ -93,7 +99,8 @@ def conclude(
         UnavailableError: no sweep there, or the place can't be written.
         DataError: a damaged plan.
     """
-    # Of shards in one folder, who reads last is to write last.
+    # Shards in one folder conclude one after the other: otherwise one that read fewer runs could
+    # overwrite the result of one that read more.
     with hold(folder / ".lock-result", patient=True):
         plan, cells = read_cells(folder)
         document = describe(plan, cells, test_split=test_split)
@@ -188,6 +195,7 @@ def _setting(plan: SweepPlan, scores: SettingScores) -> SettingRow:
         n=len(scores.reached),
         best_seed=None if best is None else best.seed,
         **counts,
+        # Halving trains one run per setting, so the first cell is the only one.
         rung_value=scores.cells[0].rung_value if scores.cells else None,
         step=scores.cells[0].step if scores.cells else None,
     )
@@ -228,7 +236,7 @@ def _run(cell: CellResult) -> RunRow:
 
 
 def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | None:
-    """Returns where runs of successive halving waited and stopped, and what that saved.
+    """Returns the rungs of successive halving, and its steps beside those of the full grid.
 
     It is None without halving.
     """
@@ -236,43 +244,33 @@ def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | Non
         return None
     n_steps = 0
     for cell in cells:
-        n_steps += plan.rungs[cell.name][-1] if cell.step is None else cell.step
+        if cell.step is None:  # trained to its end
+            n_steps += plan.rungs[cell.name][-1]
+        else:
+            n_steps += cell.step
     return HalvingSteps(rungs=plan.rungs, steps=n_steps, full_steps=full_steps(plan))
 
 
-def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSetting | None:
-    """Returns the chosen setting, its recommended run, and a sentence.
+def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n_scores: int) -> ChosenSetting | None:
+    """Returns the entry in sweep.json of the chosen setting; None if no setting has a score.
 
-    The sentence says what it was chosen by. It is None if no setting has a score.
+    It has the setting's scores and the run that the sweep recommends. What to expect of a new seed
+    is filled in later (`_expected`).
 
     Args:
-        plan: Of the sweep.
-        order: The settings, best first.
-        n: Scores that were chosen from.
+        plan: Plan of the sweep.
+        order: All settings, the chosen one first.
+        n_scores: Number of scores, of all settings and seeds, among which the best one was chosen.
     """
     setting = order[0]
     best = best_score(plan, setting)
     if setting.mean is None or best is None or best.value is None:
         return None
-    metric = str(plan.primary)
-    words = setting_text(setting.values, plan.axes)
-    if setting.deviation is None:
-        spread = ""
-    else:
-        spread = f" ± {figure(setting.deviation)}"
-    mean = f"{figure(setting.mean)}{spread}, mean over {count(len(setting.reached), 'seed')}"
-    if plan.choose == "best-run":
-        sentence = (
-            f"{words}: {metric} {figure(best.value)}, the best of {count(n, 'run')}; its setting: "
-            f"{mean}"
-        )
-    else:
-        sentence = f"{words}: {metric} {mean}"
     cell = best.cells[0]  # the first fold's run stands for the others
-    is_trained = is_whole(best)
+    is_trained = is_whole(best)  # a run that was stopped early is not recommended
     return ChosenSetting(
         by=plan.choose,
-        of=n,
+        of=n_scores,
         setting=setting.index,
         values=dict(setting.values),
         mean=setting.mean,
@@ -283,17 +281,42 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSe
         seed=best.seed,
         fold=cell.fold,
         value=best.value,
-        sentence=sentence,
+        sentence=_choice_text(plan, setting, best.value, n_scores),
         expected=None,
         run_expected=None,
         not_corrected="",
     )
 
 
-def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, Any]:
-    """Returns what to expect of the choice; else why not.
+def _choice_text(plan: SweepPlan, setting: SettingScores, best_value: float, n_scores: int) -> str:
+    """Returns the sentence on the chosen setting, with the score that it was chosen by.
 
-    The figure is corrected for its having been the best.
+    `learning_rate 2e-05: f1 on validation 0.8123 ± 0.0040, mean over 5 seeds`
+
+    Args:
+        plan: Plan of the sweep.
+        setting: The chosen setting, which has a mean.
+        best_value: Score of its best run.
+        n_scores: Number of scores among which the best one was chosen.
+    """
+    words = setting_text(setting.values, plan.axes)
+    if setting.deviation is None:
+        spread = ""
+    else:
+        spread = f" ± {figure(setting.deviation)}"
+    mean = f"{figure(setting.mean)}{spread}, mean over {count(len(setting.reached), 'seed')}"
+    if plan.choose == "best-run":
+        best = f"{figure(best_value)}, the best of {count(n_scores, 'run')}"
+        return f"{words}: {plan.primary} {best}; its setting: {mean}"
+    return f"{words}: {plan.primary} {mean}"
+
+
+def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, Any]:
+    """Returns the fields of the chosen setting that say what to expect of it.
+
+    `expected` is the score of a new seed, and `run_expected` that of its best run on new examples.
+    Both are corrected for the luck of the setting that is chosen as the best of several. Both are
+    None if they can't be computed, and `not_corrected` then has the reason.
     """
     try:
         new_seed, best_run = expect(plan, settings)
@@ -307,7 +330,12 @@ def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, A
 
 
 def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison | NoComparison:
-    """Returns the comparison of the first two settings, or why they are not compared."""
+    """Returns the comparison of the two best settings, or why they are not compared.
+
+    Args:
+        plan: Plan of the sweep.
+        order: All settings, the chosen one first.
+    """
     scored = [setting for setting in order if setting.mean is not None]
     if len(scored) < 2:
         if len(order) < 2:
@@ -338,6 +366,7 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison |
 
 
 def _not_compared(reason: str) -> NoComparison:
+    """Returns the entry in sweep.json for settings that are not compared."""
     return NoComparison(
         verdict="not compared",
         sentence=f"the first two settings are not compared: {reason}",
@@ -367,30 +396,35 @@ def _verdict(
     else:
         better = "worse"
     sentence = f"{names[0]} is {better} than {names[1]}"
-    seeds = count(len(comparison.seeds), "seed")
-    if plan.choose == "best-run":
-        message = "the best run of each"
-    else:
-        message = f"the mean over {seeds} of each"
     if comparison.verdict == "undecided":
         sentence = f"{names[0]} and {names[1]} are not significantly different"
-        sentence += ", which takes two seeds" if difference.p < ALPHA else ""
+        if difference.p < ALPHA:  # undecided all the same, because there is only one seed
+            sentence += ", which takes two seeds"
     elif plan.choose == "best-run":
         sentence = f"the best run of {names[0]} is {better} than that of {names[1]}"
+
+    if plan.choose == "best-run":
+        compared = "the best run of each"
+    else:
+        seeds = count(len(comparison.seeds), "seed")
+        compared = f"the mean over {seeds} of each"
     if n_settings > 2:
-        message += f", the first two of {n_settings} settings"
-    sentence += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
+        compared += f", the first two of {n_settings} settings"
+    sentence += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {compared})"
     if comparison.left_out:
-        away = count(len(comparison.left_out), "score")
+        left_out = count(len(comparison.left_out), "score")
         verb = "is" if len(comparison.left_out) == 1 else "are"
-        sentence += f"; {away} without predictions in both settings {verb} left out"
+        sentence += f"; {left_out} without predictions in both settings {verb} left out"
     return sentence
 
 
 def _test(
     plan: SweepPlan, cells: Sequence[CellResult], chosen: ChosenSetting | None
 ) -> list[TestScore]:
-    """Returns the chosen run's scores on test splits, as its metrics.json has them."""
+    """Returns the chosen run's scores on test splits, as its metrics.json has them.
+
+    There are none if no run was chosen, or if it was not scored on a test split.
+    """
     runs = [
         RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen.run
     ]
@@ -412,10 +446,13 @@ def _test(
 
 
 def _write_best(folder: Path, plan: SweepPlan, document: SweepDocument, listener: Listener) -> str:
-    """Writes the recipe of the recommended run, and returns it; empty where there is none."""
+    """Writes the recipe of the recommended run as best.yaml, and returns the text of the file.
+
+    The text is empty if there is no such run, or if its recipe can't be read, which is a warning.
+    """
     chosen = document.chosen
     if chosen is None or chosen.run is None:
-        # One of an earlier call would be taken for this one's.
+        # A best.yaml of an earlier call would look like the result of this one.
         (folder / BEST).unlink(missing_ok=True)
         return ""
     try:
@@ -430,7 +467,7 @@ def _write_best(folder: Path, plan: SweepPlan, document: SweepDocument, listener
 
 
 def _header(plan: SweepPlan, chosen: ChosenSetting) -> Iterator[str]:
-    """Yields what best.yaml says of the run that it is the recipe of."""
+    """Yields the lines of the comment in best.yaml: run, seed, choice, and scores to expect."""
     if chosen.fold is None:
         held_out = ""
     else:
@@ -461,36 +498,46 @@ def _header(plan: SweepPlan, chosen: ChosenSetting) -> Iterator[str]:
 
 
 def _footnotes(document: SweepDocument) -> list[str]:
-    """Returns a sentence for each thing that a reader of the table has to know.
+    """Returns the notes below the table of settings, a sentence each.
+
+    They are on runs that did not end well, on how scores were computed, and on the choice.
 
     Args:
-        document: content of sweep.json, without the notes.
+        document: Content of sweep.json, without the notes.
     """
-    counts = document.counts
-    chosen = document.chosen
-    baseline = document.baseline
-    if baseline is None:
-        majority = (
-            "without answers; the majority's score is not known, so it counts with the worst score "
-            "of all runs"
-        )
-    else:
-        majority = f"without answers; counts with the majority's score, {figure(baseline)}"
-    worth = {"diverged": majority, **_WORTH}
-    notes = [
-        f"{state}, {_runs(document, state)}: {worth[state]}"
-        for state in worth
-        if counts.of_state(state)
-    ]
-    if counts.missing and document.shard:
+    notes = _notes_on_states(document)
+    if document.counts.missing and document.shard:
         number, shards = document.shard
         notes.append(
             f"this is shard {number} of {shards}; `bertctl sweep-merge` puts the shards together"
         )
     if document.folds is not None:
         notes += _folds(document)
-    if chosen is None:
+    if document.chosen is None:
         return [*notes, "no run has a score, so nothing is chosen"]
+    return notes + _notes_on_choice(document, document.chosen)
+
+
+def _notes_on_states(document: SweepDocument) -> list[str]:
+    """Returns a note for each state of runs that did not end well: which runs, how they count."""
+    baseline = document.baseline
+    if baseline is None:
+        diverged = (
+            "without answers; the majority's score is not known, so it counts with the worst score "
+            "of all runs"
+        )
+    else:
+        diverged = f"without answers; counts with the majority's score, {figure(baseline)}"
+    notes = []
+    for state, how_they_count in {"diverged": diverged, **_WORTH}.items():
+        if document.counts.of_state(state):
+            notes.append(f"{state}, {_runs(document, state)}: {how_they_count}")
+    return notes
+
+
+def _notes_on_choice(document: SweepDocument, chosen: ChosenSetting) -> list[str]:
+    """Returns notes on what the scores of the chosen setting are worth."""
+    notes = []
     if chosen.by == "best-run":
         notes.append(
             f"chosen as the best of {count(chosen.of, 'run')}: its score is too good to be "
@@ -518,7 +565,10 @@ def _footnotes(document: SweepDocument) -> list[str]:
 
 
 def _runs(document: SweepDocument, state: str) -> str:
-    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, with why they failed if known."""
+    """Returns the runs in a state as text, such as `2 runs (learning_rate 1 with seed 1; ...)`.
+
+    Failed ones have their message. The first three are named, the others counted.
+    """
     rows = [row for row in document.runs if row.state == state]
     values = document.values_by_setting
     seeds = document.seeds
@@ -539,17 +589,17 @@ def _runs(document: SweepDocument, state: str) -> str:
 def _folds(document: SweepDocument) -> list[str]:
     """Returns notes on how scores were made of K folds: of their pooled answers, or as a mean."""
     valued = [score for score in document.scores if score.value is not None]
-    means = sum(score.how == "mean of folds" for score in valued)
+    n_means = sum(score.how == "mean of folds" for score in valued)
     K = document.folds
     notes = []
-    if means < len(valued):
+    if n_means < len(valued):
         notes.append(
             f"a score is that of the answers of all {K} folds together, each from the run that did "
             "not see it"
         )
-    if means:
+    if n_means:
         notes.append(
-            f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their "
+            f"{count(n_means, 'score')} of {len(valued)}: the mean over the {K} folds, as their "
             "answers can't be scored together"
         )
     return notes

@@ -351,33 +351,35 @@ def assembled(
     model_hash: str = "",
     listener: Listener = SILENT,
 ) -> Job:
-    """Returns the job of what was read.
+    """Returns a job that is ready to be trained, from what was read for its recipe.
 
-    The network is built, the rows are encoded, the memory is estimated.
+    The network is built, the rows are encoded, and the memory is estimated.
 
     Args:
-        recipe: what to run.
-        read: what it names.
-        features_of: encodes the splits for the model.
+        recipe: Recipe of the run, with the values that the preset `auto` has chosen.
+        read: Rows, model files and task that it names, read and checked.
+        features_of: Returns the encoded rows of each split, by its name, for the built model.
         started: `time.perf_counter()` when reading began.
-        model_hash: of the model's files, where it is known.
-        listener: hears of the model.
+        model_hash: Hash of the content of the model's files; computed here if empty.
+        listener: Receives messages about the model.
 
     Raises:
-        BertctlError: any refusal of model, device or evaluations.
+        BertctlError: Any refusal of model, device or evaluations.
     """
     data = read.data
     source = read.source
     task = read.task
     data_read = time.perf_counter()
 
+    # These import torch, which all checks so far could do without.
     from bertctl.modeling.build import build_model
     from bertctl.modeling.fast.used_tokens import num_parameters, used_tokens
 
     compute = source.compute(recipe.runtime)
+    # Where the recipe left the number of the first choice open, the rows have told it.
     recipe = recipe.with_fields("data", first_choice=data.recipe.data.first_choice)
     resolved = resolved_for(recipe, compute)
-    seed_everything(recipe.training.seed_of_init)
+    seed_everything(recipe.training.seed_of_init)  # the new head is drawn at random
     if recipe.runtime.deterministic:
         only_deterministic()
     loaded = build_model(
@@ -393,30 +395,21 @@ def assembled(
     n_windows = n_training_windows(features)
     steps = total_steps(recipe, n_windows)
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, n_windows))
-    settings = recipe.training
-    read_splits = [features[name] for name in TRAINING_SPLITS if name in features]
-    token_batches = (_tokens(split, loaded.padding) for split in read_splits)
+    trained_splits = [features[name] for name in TRAINING_SPLITS if name in features]
+    token_batches = (_tokens(split, loaded.padding) for split in trained_splits)
     used = used_tokens(loaded.network, chain.from_iterable(token_batches))
+    # Parameters: all, those without unused rows of the word table, and of these the trained ones.
     total, held, trained = num_parameters(loaded.network, used)
-    longest = max(int(split.lengths.max()) for split in read_splits)
-    examples = -(-settings.batch_size // settings.accumulation_steps)
-    needed = estimate_memory(
-        source.config,
+    memory = _memory_needed(
+        recipe,
+        read,
+        compute,
         parameters=(held, trained),
-        longest=longest,
-        examples=examples,
-        precision=compute.precision,
-        device=compute.device,
-        checkpoints=settings.checkpoint_every != "off",
+        longest=max(int(split.lengths.max()) for split in trained_splits),
     )
-    if read.teacher is not None and recipe.distillation.relations:
-        needed += relations_memory(
-            recipe,
-            read.teacher.run,
-            longest=longest,
-            examples=examples,
-            device=compute.device,
-        )
+    if compute.device == "cpu":
+        # The process holds more than the model. Unused rows of the word table are given back.
+        memory += resident_bytes() - (total - held) * 4
     job = Job(
         recipe=resolved,
         data=data,
@@ -428,12 +421,12 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        # In fp32: the weights that are trained, with the rest of the word table that some of
-        # these are rows of, and two moments.
+        # Bytes in fp32 of the trained weights and AdamW's two moments of each. Where only the used
+        # rows of the word table are trained, the table is saved with its other rows too.
         checkpoint_size=(trained * 3 + total - held) * 4,
         used_tokens=used,
         started=started,
-        memory=needed + (resident_bytes() - (total - held) * 4 if compute.device == "cpu" else 0),
+        memory=memory,
         environment=describe_environment(
             resolved,
             compute,
@@ -452,10 +445,54 @@ def assembled(
     return job
 
 
+def _memory_needed(
+    recipe: Recipe,
+    read: Inputs,
+    compute: Compute,
+    *,
+    parameters: tuple[int, int],
+    longest: int,
+) -> int:
+    """Returns the bytes that training needs on its device, about, with those of a teacher's layers.
+
+    Args:
+        recipe: Recipe of the run.
+        read: Model files and teacher that it names.
+        compute: Device and precision.
+        parameters: Number of parameters in memory, and of those that are trained.
+        longest: Tokens of the longest row.
+    """
+    settings = recipe.training
+    # Examples that go through the model at once: a part of the batch, rounded up.
+    examples = -(-settings.batch_size // settings.accumulation_steps)
+    n_bytes = estimate_memory(
+        read.source.config,
+        parameters=parameters,
+        longest=longest,
+        examples=examples,
+        precision=compute.precision,
+        device=compute.device,
+        checkpoints=settings.checkpoint_every != "off",
+    )
+    if read.teacher is not None and recipe.distillation.relations:
+        n_bytes += relations_memory(
+            recipe,
+            read.teacher.run,
+            longest=longest,
+            examples=examples,
+            device=compute.device,
+        )
+    return n_bytes
+
+
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
-    """Yields the tokens of rows; those of very many rows are in memory for a while only."""
+    """Yields the token ids of encoded rows, a batch at a time.
+
+    Rows that are mapped from a file are given back in chunks, so that not all are in memory.
+    """
     for start in range(0, len(features.lengths), _ROWS_IN_MEMORY):
-        # Batches of rows that are neighbours in the file: those of all rows would touch every page.
+        # Batches are formed within a chunk: sorted by length over all rows, each would touch pages
+        # all over the file.
         for indices in evaluation_plan(features.lengths[start : start + _ROWS_IN_MEMORY], 512):
             yield features.collate(start + indices, padding).inputs["input_ids"]
         features.release_memory()

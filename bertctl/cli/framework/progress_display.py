@@ -31,14 +31,14 @@ class _Phase:
 
     Attributes:
         name: what it is called.
-        began: when it was first heard of, in seconds.
-        start: units and share that were done then: the first unit often takes longer, and a resumed
-            run had some.
-        heard: when there was news last.
-        done: units.
-        total: units in all; 0 where nobody knows.
-        share: of the work, from 0 to 1; None where nobody knows.
-        figures: loss, rates.
+        began: Time of the phase's first report, in seconds of `time.monotonic`.
+        start: Units and share of the work that were done at the first report. Rates are computed
+            from there on: a resumed run had some, and the first unit often takes longer.
+        heard: Time of the phase's last report.
+        done: Units that are finished, such as steps or rows.
+        total: Units in all; 0 where the job does not know.
+        share: Share of the work that is finished, from 0 to 1; None where the job does not know.
+        figures: Loss and rates, as texts.
     """
 
     name: str
@@ -51,32 +51,51 @@ class _Phase:
     figures: list[str] = field(default_factory=list)
 
     def left(self, now: float) -> str:
-        """Returns the time that is left, by the pace so far; nothing where that can't be known."""
+        """Returns the time until the phase ends, as `3 min left`, by its pace so far.
+
+        The text is empty as long as no pace is known.
+
+        Args:
+            now: `time.monotonic()`. The time since the phase's last report is taken off.
+        """
         share = self.share or 0.0
-        if share <= self.start[1]:
+        share_at_start = self.start[1]
+        if share <= share_at_start:
             return ""
-        seconds = (self.heard - self.began) * (1 - share) / (share - self.start[1]) - (
-            now - self.heard
-        )
-        return f"{human_seconds(max(0, round(seconds))).replace('.0 s', ' s')} left"
+        seconds_so_far = self.heard - self.began
+        seconds_from_report = seconds_so_far * (1 - share) / (share - share_at_start)
+        seconds = seconds_from_report - (now - self.heard)
+        # Whole seconds: `human_seconds` gives short times with a decimal.
+        text = human_seconds(max(0, round(seconds))).replace(".0 s", " s")
+        return f"{text} left"
 
     def words(self, now: float) -> list[str]:
-        """Returns loss and rates; the rate of the phase itself where the job names none."""
-        rate = (self.done - self.start[0]) / max(now - self.began, 1e-9)
-        has_rate = any(text.partition(" ")[0].endswith("/s") for text in self.figures) or rate < 1
-        if has_rate:
+        """Returns the phase's figures, and its units per second if no figure is a rate.
+
+        A rate below one unit per second is not shown.
+
+        Args:
+            now: `time.monotonic()`.
+        """
+        units = self.done - self.start[0]
+        seconds = max(now - self.began, 1e-9)
+        rate = units / seconds
+        figure_names = [text.partition(" ")[0] for text in self.figures]
+        has_rate = any(name.endswith("/s") for name in figure_names)
+        if has_rate or rate < 1:
             return self.figures
         return [*self.figures, f"{rate:,.0f}/s"]
 
 
 class ProgressDisplay:
-    """Shows how far the phases of a job are.
+    """Shows how far the phases of a job are, as a bar or as lines.
 
-    One that begins while another is under way is a part of it.
+    A phase that begins while another one is under way is a part of that one, as an evaluation is of
+    a training.
 
     Args:
-        console: of stderr. It has a bar where it is a terminal, outside of CI and not under an AI
-            agent.
+        console: Writes to stderr. A bar is drawn if this is a terminal, outside of CI and without
+            an AI agent; otherwise `advance` returns lines.
     """
 
     def __init__(self, console: "Console") -> None:
@@ -96,16 +115,25 @@ class ProgressDisplay:
         figures: Mapping[str, float | str],
         share: float | None,
     ) -> str | None:
-        """Takes news of a phase as `Listener.advance` gets them.
+        """Records how far a phase is, and draws the bar or returns a line to write.
 
-        It returns the line to write, where one is due.
+        Args:
+            name: Name of the phase; the first call with it begins the phase.
+            done: Units that are finished.
+            total: Units in all; 0 where the job does not know.
+            figures: Loss and rates, by name.
+            share: Share of the work that is finished, from 0 to 1; None to take that of the units.
+
+        Returns:
+            The line, such as `training 100/400 (25 %), 3 min left  loss 0.3  12/s`; None if a bar
+            shows it, or if the next line is not due yet.
         """
         now = time.monotonic()
         if share is None and total:
             share = done / total
         if name not in self._phases:
             self._phases[name] = _Phase(name, now, (done, share or 0.0))
-            if len(self._phases) == 1:
+            if len(self._phases) == 1:  # a job's first line waits as long as the later ones
                 self._line_at = now
                 self._line_share = share or 0.0
         phase = self._phases[name]
@@ -114,21 +142,22 @@ class ProgressDisplay:
         phase.total = total
         phase.share = share
         phase.figures = [f"{figure} {_figure(value)}" for figure, value in figures.items()]
+
         if self._has_bar:
-            if now - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS and not scrolling():
+            is_drawing_due = now - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS
+            if is_drawing_due and not scrolling():
                 self._draw(phase, now)
-        elif self._is_due(phase, now):
-            self._line_at = now
-            if len(self._phases) == 1:
-                self._line_share = share or 0.0
-            left = _listed(
-                f"{self._title(phase, now)} {_count(phase)}{_percent(phase)}", phase.left(now)
-            )
-            return "  ".join([left, *phase.words(now)])
-        return None
+            return None
+        if not self._is_due(phase, now):
+            return None
+        self._line_at = now
+        if len(self._phases) == 1:  # lines of a part don't count for the share between lines
+            self._line_share = share or 0.0
+        position = f"{self._title(phase, now)} {_count(phase)}{_percent(phase)}"
+        return "  ".join([_listed(position, phase.left(now)), *phase.words(now)])
 
     def finish(self, name: str) -> None:
-        """Ends a phase."""
+        """Ends a phase, and takes the bar off the screen."""
         self._phases.pop(name, None)
         self.erase()
 
@@ -143,17 +172,26 @@ class ProgressDisplay:
             self._drawn_at = 0.0
 
     def _is_due(self, phase: _Phase, now: float) -> bool:
-        """Whether a plain line is due: by time and share of the work, see the module."""
+        """Returns whether it is time for the next line about a phase.
+
+        The docstring of the module has the rule: it goes by the time and by the share of the work
+        since the last line.
+        """
         waited = now - self._line_at
-        outermost = next(iter(self._phases.values()))
         if waited < _SECONDS_BETWEEN_LINES:
             return False
-        if phase is outermost and phase.share is not None:
+        job = next(iter(self._phases.values()))  # the phase that began first has all others in it
+        if phase is job and phase.share is not None:
             return phase.share - self._line_share >= _SHARE_BETWEEN_LINES
-        return waited >= 0.25 * (now - outermost.began)
+        # A part of the job, or a job of unknown length: a quarter of the time so far.
+        return waited >= 0.25 * (now - job.began)
 
     def _title(self, phase: _Phase, now: float) -> str:
-        """Returns the phase's name after those of which it is a part."""
+        """Returns the names of a phase and of those around it, the outermost first.
+
+        Those around it have their percentage and the time that is left, as in
+        `training (25 %), 3 min left, evaluation`.
+        """
         titles = []
         for outer_phase in self._phases.values():
             if outer_phase is phase:
@@ -165,9 +203,9 @@ class ProgressDisplay:
     def _draw(self, phase: _Phase, now: float) -> None:
         """Draws the bar on the last line, with as many of its parts as there is room for.
 
-        The cursor waits at the beginning of that line, where a terminal keeps it when its width
-        changes, also if it folds the line then: so what is erased is the bar, all of it, and
-        nothing else.
+        The cursor waits at the beginning of that line. A terminal keeps it there when its width
+        changes, even if the line is then folded. So erasing from the cursor on removes the whole
+        bar and nothing else.
         """
         from rich.text import Text
 
@@ -199,20 +237,26 @@ def _count(phase: _Phase) -> str:
 
 
 def _listed(*parts: str) -> str:
+    """Returns the texts that are not empty, with commas between them."""
     return ", ".join(filter(None, parts))
 
 
 def _percent(phase: _Phase) -> str:
-    """Returns the share of a phase that is done.
+    """Returns the share of a phase that is finished, such as ` (25 %)`, or an empty text.
 
-    After the last step the text is empty if a part of that step is left.
+    It is empty if the share is not known, or if all units are finished but not all the work: a
+    percentage below 100 would contradict the units next to it.
     """
-    if phase.share is None or (phase.total and phase.done >= phase.total and phase.share < 1):
+    if phase.share is None:
+        return ""
+    is_last_unit_done = phase.total and phase.done >= phase.total
+    if is_last_unit_done and phase.share < 1:
         return ""
     return f" ({100 * phase.share:.0f} %)"
 
 
 def _figure(value: float | str) -> str:
+    """Returns a figure with three digits, or all digits before the point; texts as they are."""
     if isinstance(value, str):
         return value
     if value >= 100:
