@@ -212,7 +212,7 @@ class RowEncoder:
         unknown = unknown_id(self._tokenizer)
         token_places = None
         if self._by_token:
-            token_places = _places(layout, sides, side_tokens, windows, word_counts)
+            token_places = _token_places(layout, sides, side_tokens, windows, word_counts)
         return EncodedWindows(
             EncodedTexts(
                 ids,
@@ -294,58 +294,107 @@ def _with_spaces(words: Sequence[str]) -> list[str]:
     return [f" {word}" for word in words]
 
 
-def _places(
+def _token_places(
     layout: Layout,
     sides: Sequence[_Side],
     side_tokens: Sequence[Ragged],
     windows: SlidingWindows,
     word_counts: Ints | None,
 ) -> TokenPlaces:
-    """Returns where the tokens of windows come from: their characters, their words, their side.
+    """Returns where each token of the windows comes from: its characters, its word, its text.
+
+    Tokens of all texts get a running number, those of the first texts before those of the second
+    ones. `Layout.fill` puts these numbers where it otherwise puts ids, so that each token of a
+    window leads back to its span and word in `_Side`.
 
     Args:
         layout: Order of special tokens and texts in a window.
         sides: The first texts of the rows, and for pairs the second ones.
         side_tokens: For each side the tokens of each window.
         windows: Windows over the first texts.
-        word_counts: (N,) words of each row, which are passed on.
+        word_counts: (N,) words of each row, which the result passes on; None where rows are texts.
     """
-    # The layout filled with the number of each token in place of its id, and -1 for special tokens.
-    blank = Layout(tuple(replace(slot, ids=(-1,) * len(slot.ids)) for slot in layout.slots))
-    offsets = np.cumsum([0, *(len(side.spans) for side in sides)])
-    numbered = [
-        Ragged(
-            np.arange(offset, offset + len(part.flat), dtype=np.int32), part.starts, part.lengths
-        )
-        for part, offset in zip(side_tokens, offsets, strict=False)
-    ]
-    source, _, starts = blank.fill(numbered)
-    is_special = source < 0
-    window = np.repeat(np.arange(len(windows.rows)), np.diff(starts))
-    # What stands before the text is kept of a row's first window, what stands behind it of the last
-    # one.
-    is_first = np.diff(windows.rows, prepend=-1) > 0
-    is_last = np.append(is_first[1:], True)
-    column = np.arange(len(source)) - starts[window]
-    is_kept = np.where(column < layout.before(0), is_first[window], is_last[window])
-    begin, end = (sides[0].tokens.starts[windows.rows] + bound for bound in windows.answered())
-    in_first_side = ~is_special & (source < offsets[1])
-    is_kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), is_kept)
+    # Special tokens come from no text: their number is -1.
+    unnumbered_slots = [replace(slot, ids=(-1,) * len(slot.ids)) for slot in layout.slots]
+    number_layout = Layout(tuple(unnumbered_slots))
+    n_first_tokens = len(sides[0].spans)
+    numbered_tokens = []
+    n_numbered = 0
+    for tokens in side_tokens:
+        n_tokens = len(tokens.flat)
+        numbers = np.arange(n_numbered, n_numbered + n_tokens, dtype=np.int32)
+        numbered_tokens.append(replace(tokens, flat=numbers))
+        n_numbered += n_tokens
+    source, _, starts = number_layout.fill(numbered_tokens)
+
+    is_kept = _is_read_here(
+        source,
+        starts,
+        windows=windows,
+        first_texts=sides[0],
+        n_before=layout.before(0),
+    )
     words = [side.words for side in sides]
-    if len(sides) > 1:  # the second text's words are counted on
-        has_tokens = side_tokens[0].lengths > 0
-        last_tokens = np.where(has_tokens, side_tokens[0].starts + side_tokens[0].lengths - 1, 0)
-        if len(words[0]):
-            shift = np.where(has_tokens, 1 + words[0][last_tokens], 0)
-        else:
-            shift = np.zeros_like(last_tokens)
-        words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
-    # The last row, -1, is for special tokens.
-    spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])
+    if len(sides) > 1:
+        words[1] = _words_after_first_text(sides, side_tokens[0])
+    # Special tokens have the number -1, which reads the last entry of these arrays.
+    no_span = np.zeros((1, 2), dtype=np.int32)
+    spans = np.concatenate([*(side.spans for side in sides), no_span])
     return TokenPlaces(
         is_kept,
         spans=spans[source],
         words=np.concatenate([*words, [-1]])[source],
         word_counts=word_counts,
-        second=source >= offsets[1],
+        second=source >= n_first_tokens,
     )
+
+
+def _is_read_here(
+    source: Ints32, starts: Ints, *, windows: SlidingWindows, first_texts: _Side, n_before: int
+) -> Bools:
+    """Returns (T,) whether a token's vector is read in its window, so that each is read once.
+
+    A token of a first text is read in the window that answers for it. Of a row with several
+    windows, special tokens before the text are read in the first window. What stands behind the
+    text is read in the last one.
+
+    Args:
+        source: (T,) running number of each token of the windows; -1 for special tokens.
+        starts: (U + 1,) where each window begins in `source`.
+        windows: Windows over the first texts.
+        first_texts: The first texts, whose tokens have the lowest numbers.
+        n_before: Number of special tokens before the first text.
+    """
+    window = np.repeat(np.arange(len(windows.rows)), np.diff(starts))
+    is_first_of_row = np.diff(windows.rows, prepend=-1) > 0  # rows of windows are ascending
+    is_last_of_row = np.append(is_first_of_row[1:], True)
+    column = np.arange(len(source)) - starts[window]
+    stands_before_text = column < n_before
+    is_read = np.where(stands_before_text, is_first_of_row[window], is_last_of_row[window])
+
+    row_starts = first_texts.tokens.starts[windows.rows]
+    first_answered, end_answered = windows.answered()
+    begin = (row_starts + first_answered)[window]
+    end = (row_starts + end_answered)[window]
+    is_answered = (source >= begin) & (source < end)
+    is_of_first_text = (source >= 0) & (source < len(first_texts.spans))
+    is_kept: Bools = np.where(is_of_first_text, is_answered, is_read)
+    return is_kept
+
+
+def _words_after_first_text(sides: Sequence[_Side], first_tokens: Ragged) -> Ints:
+    """Returns (T,) word numbers of the second texts, counted on from the first text's last word.
+
+    Args:
+        sides: The first and the second texts of N rows.
+        first_tokens: (N,) tokens of the first texts that are read, in one window per row.
+    """
+    first_texts, second_texts = sides
+    is_empty = first_tokens.lengths == 0
+    last_tokens = np.where(is_empty, 0, first_tokens.starts + first_tokens.lengths - 1)
+    if len(first_texts.words):
+        n_words_before = np.where(is_empty, 0, 1 + first_texts.words[last_tokens])
+    else:  # all first texts are empty, and no token could be looked up
+        n_words_before = np.zeros_like(last_tokens)
+    words: Ints = second_texts.words + np.repeat(n_words_before, second_texts.tokens.lengths)
+    return words

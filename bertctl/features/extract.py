@@ -325,10 +325,14 @@ def extract(
 ) -> dict[str, Any]:
     """Computes the vectors of all rows and writes them to `job.output`.
 
+    An attempt that was stopped is continued with `job.resume`: its vectors wait in `job.folder`,
+    and a state file says how many rows are done. A shard computes only its chunks, and a merge
+    joins the vectors of all shards.
+
     Args:
         stream: The rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
-        encoder: Ready, with the vectors it gives.
-        job: Where to, and how.
+        encoder: Loaded encoder, which knows the layers and poolings to compute.
+        job: Output file, types, and what is done with an earlier attempt.
         workers: The processes that share the work; each gets the whole stream and computes every
             n-th chunk.
         listener: Receives progress messages.
@@ -347,45 +351,25 @@ def extract(
     refuse_input(job.sidecar)
     refuse_links(job.folder, job.folder / str(workers.rank), job.folder / "joined")
     layout = _layout(encoder, job)
-    shard = job.sharing.shard
-    folder = job.folder / str(workers.rank)
     settings = _settings(encoder, job, layout, workers.count)
     workers.agree([settings.get(name) for name in _MUST_AGREE])
-    if workers.count == 1:
-        path = job.sidecar
-    else:
-        path = job.folder / f"{workers.rank}.json"
-    if shard:  # as one of so many processes, which waits for no other
+    state_path, folder = _state_and_store(job, workers)
+    earlier_path = _earlier_state_path(job, workers, state_path)
+    shard = job.sharing.shard
+    if shard:  # it computes as one of so many processes, but waits for no other
         settings = settings | {"shard": list(shard)}
         workers = Workers(shard[0] - 1, shard[1])
-    if shard and job.sharing.paths:
-        [path] = job.sharing.paths
-        folder = path.with_suffix("")
-    if shard:
-        possible_states = [path]
-    elif workers.count > 1:
-        possible_states = [job.sidecar, path]
-    else:
-        # Several processes may have begun; their settings tell these states apart. Names such as
-        # 1-of-3.json belong to shards.
-        states = (file for file in job.folder.glob("[0-9]*.json") if file.stem.isdecimal())
-        possible_states = [job.sidecar, *states]
-    state_path = next(filter(Path.exists, possible_states), path)
-    earlier = _left_by_an_earlier_attempt(job, state_path, settings)
+    earlier = _left_by_an_earlier_attempt(job, earlier_path, settings)
     workers.wait()  # the first process deletes the state that the others have just read
     if earlier is not None and earlier.get("complete"):
-        # Nothing is left to do, if the input is still the same.
-        state = _State(path, settings, earlier)
-        for chunk in chunks(stream):
-            state.add(chunk)
-        state.check()
+        _check_unchanged(stream, _State(state_path, settings, earlier))
         listener.say(f"{job.output} was finished: {earlier['rows']} rows")
         shutil.rmtree(job.folder, ignore_errors=True)
         return earlier
-    if job.sharing.paths and not shard:
+    if job.sharing.is_merge:
         return _merge(stream, job, layout, settings)
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
-    state = _State(path, settings, earlier)
+    state = _State(state_path, settings, earlier)
     stored = state.progress.store if earlier else None
 
     def rows_saved() -> int:
@@ -396,7 +380,7 @@ def extract(
         with outliving(rows_saved):
             with hold(folder / ".lock"):
                 if earlier is None and not shard:
-                    # These files describe the folder, which is made anew.
+                    # These state files describe vectors of the folder, which is made anew.
                     job.sidecar.unlink(missing_ok=True)
                     folder.with_suffix(".json").unlink(missing_ok=True)
                 with closing(VectorStore(folder, layout, stored)) as store:
@@ -409,7 +393,7 @@ def extract(
                         workers,
                         listener,
                     )
-            if job.sharing.paths:
+            if job.sharing.paths:  # the merge of all shards writes the output
                 return state.document(complete=False)
             return _finish(job, layout, state, ALONE if shard else workers)
     except UnavailableError as error:
@@ -421,6 +405,64 @@ def extract(
         ) from error
     finally:
         listener.finish("rows")
+
+
+def _state_and_store(job: ExtractJob, workers: Workers) -> tuple[Path, Path]:
+    """Returns the paths of this process's state file and of its folder of vectors.
+
+    They are OUT.json and OUT.parts/0 of one process, OUT.parts/RANK.json and OUT.parts/RANK of one
+    of several. Those of a shard that will be merged are OUT.parts/K-of-N.json and OUT.parts/K-of-N.
+    """
+    if job.sharing.shard and job.sharing.paths:
+        [record] = job.sharing.paths
+        return record, record.with_suffix("")
+
+    folder = job.folder / str(workers.rank)
+    if workers.count == 1:
+        return job.sidecar, folder
+    return job.folder / f"{workers.rank}.json", folder
+
+
+def _earlier_state_path(job: ExtractJob, workers: Workers, state_path: Path) -> Path:
+    """Returns the state file that an earlier attempt has left, or `state_path` if there is none.
+
+    The earlier attempt may have had more or fewer processes. Its state is found all the same, and
+    is then refused, as its settings name another number of processes.
+
+    Args:
+        job: The extraction.
+        workers: The processes of this attempt.
+        state_path: Where this process writes its own state.
+    """
+    if job.sharing.shard:
+        candidates = [state_path]
+    elif workers.count > 1:
+        candidates = [job.sidecar, state_path]
+    else:
+        # A process writes RANK.json. Names such as 1-of-3.json belong to shards.
+        numbered_files = job.folder.glob("[0-9]*.json")
+        states_by_rank = [file for file in numbered_files if file.stem.isdecimal()]
+        candidates = [job.sidecar, *states_by_rank]
+
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    return state_path
+
+
+def _check_unchanged(stream: Iterable[Rows], state: _State) -> None:
+    """Reads the input of a finished extraction again, and compares its hash.
+
+    Args:
+        stream: The rows in order.
+        state: State of the finished extraction; its hash is computed here.
+
+    Raises:
+        DataError: The input has changed.
+    """
+    for chunk in chunks(stream):
+        state.add(chunk)
+    state.check()
 
 
 def _merge(

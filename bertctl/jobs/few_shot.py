@@ -13,6 +13,7 @@ RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: its results
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.summary import figure
 from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import is_worker
 from bertctl.runtime.stopping import Terminated
@@ -226,74 +228,157 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
 
 
 def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result:
-    """Computes, trains and scores all draws, and writes the run folder."""
-    rows = job.data.splits[job.selection]
-    features = job.features[job.selection]
-    task = job.task
-    labelled = [
-        task.encode(draw, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+    """Trains and scores the classifiers of all draws, and writes the run folder.
+
+    Each draw is scored twice, with the trained encoder and with the frozen one. The model, the
+    predictions and the performance that the folder keeps are those of the first draw.
+
+    Returns:
+        The run folder with its metrics and performance.
+    """
+    features_of_draws = [
+        job.task.encode(draw, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
         for draw in job.draws
     ]
-    frozen = _TextEncoder(job, job.source)
-    frozen_vectors = frozen.vectors(features)
-    frozen_lines = [
-        task.lines({"logits": frozen.learned(draw_features).logits(frozen_vectors)}, features, rows)
-        for draw_features in labelled
-    ]
-    values = [0.0] * len(job.draws)
+    frozen_draws = _score_frozen(job, features_of_draws)
+    values = [0.0] * len(job.draws)  # the primary metric of each draw
     # The first draw comes last, so that its model is at hand to be kept.
-    for number in reversed(range(len(job.draws))):
-        draw_folder = folder.checkpoints / f"draw-{number + 1}"
-        draw_results = draw_folder.with_suffix(".json")
-        if number and draw_results.exists():  # the run was interrupted after this draw
-            values[number] = read_json(draw_results)["value"]
-            continue
-        listener.say(f"draw {number + 1} of {len(job.draws)}")
-        pairs = _pairs(job.recipe, job.data, job.draws[number], job.source)
-        trained = start(
-            pairs,
-            draw_folder,
-            resume="if any",
-            listener=_Steps(listener),
-        )
-        # A run that was interrupted at its very end has moved the model there already.
-        if trained.folder.model.is_dir():
-            model = trained.folder.model
-        else:
-            model = folder.encoder
-        model_section = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
-        tuned = _TextEncoder(job, inspect_model(model_section, is_from_run=True))
-        learned = tuned.learned(labelled[number])
-        if number:
-            lines = task.lines({"logits": learned.logits(tuned.vectors(features))}, features, rows)
-            values[number] = _contributions(job, lines).value
-            write_json(draw_results, {"schema": SCHEMA, "value": values[number]})
-            shutil.rmtree(draw_folder)
+    for number in reversed(range(1, len(job.draws))):
+        values[number] = _value_of_draw(job, folder, number, features_of_draws[number], listener)
+    first_draw = _train_draw(job, folder, 0, features_of_draws[0], listener)
     results = _keep(
         job,
-        tuned,
-        learned,
+        first_draw.encoder,
+        first_draw.classifier,
         folder,
         listener,
     )
-    kept_draw = _contributions(job, results[job.selection].lines)
-    frozen_draws = [_contributions(job, lines) for lines in frozen_lines]
-    values[0] = kept_draw.value
+    contributions_of_first = _contributions(job, results[job.selection].lines)
+    values[0] = contributions_of_first.value
+
     # With several draws, `judged` compares the draws. With one, its examples are compared.
     if len(values) == 1:
-        gap = kept_draw.difference(frozen_draws[0])
+        gap = contributions_of_first.difference(frozen_draws[0])
     else:
         gap = None
     frozen_values = [contributions.value for contributions in frozen_draws]
     scores = job.metrics(results) | {"few_shot": judged(job, values, frozen_values, gap)}
     metrics = MetricsDocument.model_validate(scores)
+
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics.as_json())
-    write_json(folder.performance, trained.performance.as_json())
-    if model != folder.encoder:
-        model.rename(folder.encoder)
+    write_json(folder.performance, first_draw.performance.as_json())
+    if first_draw.model != folder.encoder:
+        first_draw.model.rename(folder.encoder)
     folder.set_status("done", step=job.steps)
-    return Result(folder, metrics, trained.performance)
+    return Result(folder, metrics, first_draw.performance)
+
+
+def _score_frozen(job: FewShotJob, features_of_draws: Sequence[Any]) -> list[Contributions]:
+    """Returns for each draw what the validation rows add to the metric with the frozen encoder.
+
+    Args:
+        job: The few-shot run.
+        features_of_draws: The encoded training rows of each draw.
+    """
+    rows = job.data.splits[job.selection]
+    features = job.features[job.selection]
+    frozen = _TextEncoder(job, job.source)
+    frozen_vectors = frozen.vectors(features)
+    contributions_of_draws = []
+    for draw_features in features_of_draws:
+        logits = frozen.learned(draw_features).logits(frozen_vectors)
+        lines = job.task.lines({"logits": logits}, features, rows)
+        contributions_of_draws.append(_contributions(job, lines))
+    return contributions_of_draws
+
+
+@dataclass(frozen=True)
+class _TrainedDraw:
+    """The classifier of one draw.
+
+    Attributes:
+        model: Folder of the encoder that was trained on pairs of the draw's rows.
+        encoder: This encoder, loaded.
+        classifier: Logistic regression on its vectors of the draw's rows.
+        performance: Time and memory that the training took.
+    """
+
+    model: Path
+    encoder: "_TextEncoder"
+    classifier: LinearFunction
+    performance: PerformanceDocument
+
+
+def _train_draw(
+    job: FewShotJob, folder: RunFolder, number: int, draw_features: Any, listener: Listener
+) -> _TrainedDraw:
+    """Trains the encoder on pairs of a draw's rows, then the regression on its vectors.
+
+    Args:
+        job: The few-shot run.
+        folder: The run folder. A training that was interrupted in it is continued.
+        number: Which draw, from 0.
+        draw_features: The encoded training rows of the draw.
+        listener: Receives progress messages.
+    """
+    listener.say(f"draw {number + 1} of {len(job.draws)}")
+    pairs = _pairs(job.recipe, job.data, job.draws[number], job.source)
+    trained = start(
+        pairs,
+        _draw_folder(folder, number),
+        resume="if any",
+        listener=_Steps(listener),
+    )
+    # A run that was interrupted at its very end has moved the model there already.
+    if trained.folder.model.is_dir():
+        model = trained.folder.model
+    else:
+        model = folder.encoder
+    model_section = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
+    encoder = _TextEncoder(job, inspect_model(model_section, is_from_run=True))
+    return _TrainedDraw(
+        model=model,
+        encoder=encoder,
+        classifier=encoder.learned(draw_features),
+        performance=trained.performance,
+    )
+
+
+def _value_of_draw(
+    job: FewShotJob, folder: RunFolder, number: int, draw_features: Any, listener: Listener
+) -> float:
+    """Returns the primary metric of a draw whose model is not kept; trains it if need be.
+
+    The value is written to draw-N.json, where a resumed run finds it, and the model is deleted.
+
+    Args:
+        job: The few-shot run.
+        folder: The run folder.
+        number: Which draw, from 1, as the model of draw 0 is kept.
+        draw_features: The encoded training rows of the draw.
+        listener: Receives progress messages.
+    """
+    draw_folder = _draw_folder(folder, number)
+    draw_results = draw_folder.with_suffix(".json")
+    if draw_results.exists():  # the run was interrupted after this draw
+        value: float = read_json(draw_results)["value"]
+        return value
+
+    rows = job.data.splits[job.selection]
+    features = job.features[job.selection]
+    draw = _train_draw(job, folder, number, draw_features, listener)
+    logits = draw.classifier.logits(draw.encoder.vectors(features))
+    lines = job.task.lines({"logits": logits}, features, rows)
+    value = _contributions(job, lines).value
+    write_json(draw_results, {"schema": SCHEMA, "value": value})
+    shutil.rmtree(draw_folder)
+    return value
+
+
+def _draw_folder(folder: RunFolder, number: int) -> Path:
+    """Returns the folder in which the encoder of a draw is trained; draws are numbered from 0."""
+    return folder.checkpoints / f"draw-{number + 1}"
 
 
 class _Steps(Listener):
