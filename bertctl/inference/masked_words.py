@@ -168,7 +168,7 @@ class MaskedModel:
         target_ids = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
         mask_counts = {1, *map(len, target_ids)}
         number = 0
-        for text_batch in _parts(texts):
+        for text_batch in _text_batches(texts):
             encodings = [self._encode(text, number + i) for i, text in enumerate(text_batch)]
             variants = [self._variants(encoding, mask_counts) for encoding in encodings]
             lines = list(itertools.chain.from_iterable(variants))
@@ -259,8 +259,12 @@ class MaskedModel:
         }
 
 
-def _parts(chunks: Iterable[Lines]) -> Iterator[Sequence[str]]:
-    """Yields the texts of chunks, `_TEXTS` of them at most at once."""
+def _text_batches(chunks: Iterable[Lines]) -> Iterator[Sequence[str]]:
+    """Yields texts in batches of at most `_TEXTS`, in their order.
+
+    A chunk may have any number of texts, such as all lines of a file. A batch has texts of one
+    chunk only, so that nothing waits for the next chunk.
+    """
     for chunk in chunks:
         for begin in range(0, len(chunk), _TEXTS):
             yield chunk[begin : begin + _TEXTS]

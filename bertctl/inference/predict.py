@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.task_names import PRETRAINING
@@ -455,7 +456,8 @@ def split_rows(
         listener: Receives what was guessed.
         skipped: Collects the rows that can't be read.
     """
-    rows = _about(run, data).load_data([split], listener=listener, skipped=skipped).splits[split]
+    loaded_data = _with_data(run, data).load_data([split], listener=listener, skipped=skipped)
+    rows = loaded_data.splits[split]
     if _is_by_id(run, layout):
         require_distinct_ids(rows)
     return rows
@@ -671,7 +673,7 @@ def _settings_hash(
 
 
 def _watched(chunks: Iterable[Rows], total: int, listener: Listener) -> Iterator[Rows]:
-    """Yields the rows whose answers are merged, and tells how many there have been."""
+    """Yields the rows whose answers are merged, and reports after each chunk how many they were."""
     n_rows = 0
     for rows in chunks:
         n_rows += len(rows)
@@ -692,6 +694,9 @@ def predict_glue(
 ) -> dict[str, Any]:
     """Writes the files that the GLUE server takes for a split; `test` is both test splits of MNLI.
 
+    There are the three cases of `predict_rows`. Two splits are shared as one list of rows, the
+    second split behind the first one.
+
     Args:
         run: An opened run.
         name: Name of the split.
@@ -709,30 +714,29 @@ def predict_glue(
         UsageError: Not a GLUE data set, or a split that the server takes no answers for, or a file
             is there.
     """
-    about = _about(run, data)
-    dataset, split_rows = glue_splits(about.recipe.data, name)
-    existing = [row.glue_file for row in split_rows if (output / row.glue_file).exists()]
+    run_on_data = _with_data(run, data)
+    dataset, split_rows = glue_splits(run_on_data.recipe.data, name)
+    paths = {row.name: output / row.glue_file for row in split_rows}
+    existing = [path for path in paths.values() if path.exists()]
     if existing and not overwrite:
         raise UsageError(
-            f"{output / existing[0]} exists",
+            f"{existing[0]} exists",
             remedy="Choose another folder with `output=`, or add `overwrite=True` to replace it.",
         )
-    splits = about.load_data([row.name for row in split_rows], listener=listener).splits
+    all_splits = run_on_data.load_data([*paths], listener=listener).splits
+    splits = {split: all_splits[split] for split in paths}
+    # Only hashed, and the base of a shard's path: `write_glue` writes to `paths`.
     destination = Destination(output, "glue", io.StringIO())
     settings_hash = _settings_hash(run, destination, None, KeptColumns())
-    chunks = itertools.chain.from_iterable(splits[row.name].parts(CHUNK) for row in split_rows)
-    total = sum(len(splits[row.name]) for row in split_rows)
     if sharing.is_merge:
         merged = MergedParts(sharing.paths, settings_hash, "glue")
-        predictions = [{"prediction": answer["prediction"]} for answer in merged.answers(chunks)]
-        merged_answers = iter(predictions)
-        for row in split_rows:
-            of_split = itertools.islice(merged_answers, len(splits[row.name]))
-            write_glue(of_split, output / row.glue_file, dataset=dataset)
+        _merge_glue(merged, splits, paths, dataset)
         tell_truncation(run, merged.counts, listener)
-        return {**merged.counts, "files": [str(output / row.glue_file) for row in split_rows]}
+        return {**merged.counts, "files": [str(path) for path in paths.values()]}
 
     if sharing.shard is not None:
+        chunks = _chunks_of(splits.values())
+        total = sum(len(rows) for rows in splits.values())
         predictor = Predictor(run, run.load())
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout("glue"))
         answers = predictor.predict(
@@ -750,22 +754,49 @@ def predict_glue(
             listener,
         )
 
+    # The processes agree on all rows before they load the model.
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
-    files = []
-    for row in split_rows:
-        rows = splits[row.name]
+    for split, rows in splits.items():
         answers = predictor.predict(rows.parts(CHUNK), total=len(rows), listener=listener)
-        if not workers.is_first:
+        if workers.is_first:
+            write_glue(answers, paths[split], dataset=dataset)
+        else:  # this process computes its share, and the first process writes
             collections.deque(answers, maxlen=0)
-        else:
-            write_glue(answers, output / row.glue_file, dataset=dataset)
-        files.append(str(output / row.glue_file))
     predictor.finish(listener)
-    return {**predictor.counts, "files": files}
+    return {**predictor.counts, "files": [str(path) for path in paths.values()]}
 
 
-def _about(run: TrainedRun, data: str | None) -> TrainedRun:
+def _merge_glue(
+    merged: MergedParts, splits: Mapping[str, Rows], paths: Mapping[str, Path], dataset: DatasetRow
+) -> None:
+    """Writes the GLUE files of all shards.
+
+    Args:
+        merged: Answers of the shards, to the rows of the first split, then to those of the second.
+        splits: Rows by split, in this order.
+        paths: File of each split.
+        dataset: The GLUE data set, which decides how a prediction is written.
+    """
+    # All answers are read first: only the last row shows that the shards are of these rows.
+    predictions = [
+        {"prediction": answer["prediction"]}
+        for answer in merged.answers(_chunks_of(splits.values()))
+    ]
+    begin = 0
+    for split, rows in splits.items():
+        end = begin + len(rows)
+        write_glue(predictions[begin:end], paths[split], dataset=dataset)
+        begin = end
+
+
+def _chunks_of(splits: Iterable[Rows]) -> Iterator[Rows]:
+    """Yields the rows of splits in chunks of at most `CHUNK`, none of them of two splits."""
+    for rows in splits:
+        yield from rows.parts(CHUNK)
+
+
+def _with_data(run: TrainedRun, data: str | None) -> TrainedRun:
     """Returns the run with another catalog data set in its recipe, where one is named.
 
     Raises:

@@ -1,7 +1,6 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def evaluate_run(
 
     Args:
         run: An opened run.
-        split: Which; the data's validation splits when left out.
+        split: Name of the split; None for the data's validation splits.
         workers: The processes that share the work; the first one writes.
         listener: Receives progress messages.
         skipped: Collects the rows that can't be read.
@@ -61,36 +60,55 @@ def evaluate_run(
     data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
-    # The folder is locked: another evaluate may add its splits meanwhile.
-    with run.folder.held() if workers.is_first else nullcontext():
-        before = run.task.answers.named_today(run.folder.read_metrics())
-        metrics = before.as_json()
-        fresh = metrics_document(
-            results, primary=before.primary.name, selection=before.primary.split
-        )
-        _drop_stale_differences(metrics, fresh["metrics"])
-        metrics["metrics"] |= fresh["metrics"]
-        metrics["baseline"] = metrics.get("baseline", {}) | _baseline(
-            run, before.constant_answer, results
-        )
-        decision = read_decision(run.folder)
-        _note_decision(metrics, decision, names)
-        if decision is not None and decision.selected():
-            metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
-        # The new splits join those that were scored before.
-        document = data_document(
-            {name: result.features for name, result in results.items()}, data.hashes
-        )
-        if run.recipe.data.max_eval_rows is not None:  # a sample's hash is not that of its file
-            document = {
-                name: split_document | {"max_eval_rows": run.recipe.data.max_eval_rows}
-                for name, split_document in document.items()
-            }
-        metrics["data"] = metrics.get("data", {}) | document
-        after = MetricsDocument.model_validate(metrics)
-        if workers.is_first:
-            _write(run, run.folder, results, after)
-    return after
+    if not workers.is_first:  # the first process locks the folder and writes
+        return _updated_metrics(run, results, names, data.hashes)
+    # metrics.json is read and written under one lock, as another evaluate may add its splits.
+    with run.folder.held():
+        metrics = _updated_metrics(run, results, names, data.hashes)
+        _write(run, run.folder, results, metrics)
+    return metrics
+
+
+def _updated_metrics(
+    run: TrainedRun,
+    results: Mapping[str, SplitResult],
+    names: Sequence[str],
+    hashes: Mapping[str, str],
+) -> MetricsDocument:
+    """Returns the run's metrics.json with splits that were scored now; nothing is written.
+
+    Splits that were scored before stay, unless they were scored again.
+
+    Args:
+        run: The run that was scored.
+        results: Scores of the new splits.
+        names: Names of the new splits.
+        hashes: Split name -> hash of its rows.
+    """
+    before = run.task.answers.named_today(run.folder.read_metrics())
+    metrics = before.as_json()
+    new_document = metrics_document(
+        results, primary=before.primary.name, selection=before.primary.split
+    )
+    # This looks at the earlier scores, so it comes before they are replaced.
+    _drop_stale_differences(metrics, new_document["metrics"])
+    metrics["metrics"] |= new_document["metrics"]
+    new_baseline = _baseline(run, before.constant_answer, results)
+    metrics["baseline"] = metrics.get("baseline", {}) | new_baseline
+
+    decision = read_decision(run.folder)
+    _note_decision(metrics, decision, names)
+    if decision is not None and decision.selected():
+        metrics["selected_on"] = metrics.get("selected_on", {}) | decision.selected()
+
+    features_by_split = {name: result.features for name, result in results.items()}
+    new_data = data_document(features_by_split, hashes)
+    max_eval_rows = run.recipe.data.max_eval_rows
+    if max_eval_rows is not None:  # says that the hash is of a sample, not of the whole file
+        for split_document in new_data.values():
+            split_document["max_eval_rows"] = max_eval_rows
+    metrics["data"] = metrics.get("data", {}) | new_data
+    return MetricsDocument.model_validate(metrics)
 
 
 def evaluate_file(
@@ -346,7 +364,7 @@ def score_splits(
 
 
 def _baseline(
-    run: TrainedRun, constant: Any, results: dict[str, SplitResult]
+    run: TrainedRun, constant: Any, results: Mapping[str, SplitResult]
 ) -> dict[str, dict[str, float]]:
     """Returns the metrics of the run's constant answer by split.
 

@@ -488,20 +488,26 @@ def mean_interval(
 
 
 def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float]:
-    """Returns the interval of a mean that has a gamma distribution.
+    """Returns the 95 % interval of a mean that has a gamma distribution, as that of squared errors.
 
-    The mean of squared normal errors has one. A gamma distribution of shape k has a mean that is
-    the square root of k times its standard deviation, so that k follows from the mean and its
-    standard error: k = (mean / standard error)^2, with a standard error of deviation / sqrt(n),
-    stretched as Student's distribution says.
+    Its shape k follows from the mean and the standard error. In a gamma distribution the mean is
+    sqrt(k) standard deviations, so k = (mean / standard error)^2. The true mean then lies between
+    mean * k / q(97.5 %) and mean * k / q(2.5 %), where q are quantiles of the gamma distribution
+    with shape k and scale 1.
+
+    Args:
+        mean: Mean of the values.
+        deviation: Standard deviation of the values.
+        n: How many values there are.
     """
     from scipy.special import gammaincinv
 
     stretch = student_stretch(degrees_of_freedom(n))
     shape = max(_LEAST_SHAPE, n * (mean / (deviation * stretch)) ** 2)
     tail = (1 - CONFIDENCE) / 2
-    # The low end decides whether a gate passes. One more in the shape lowers it, as few values
-    # seldom show the large ones that would tell the shape.
+    # Few values often lack the large ones. Their deviation is then too small, the shape is too
+    # large, and the interval is too short. Shape + 1 makes this quantile larger and so the low end
+    # lower: a gate passes by that end, and passes wrongly less often.
     low = mean * shape / float(gammaincinv(shape + 1, 1 - tail))
     high = mean * shape / float(gammaincinv(shape, tail))
     return low, high

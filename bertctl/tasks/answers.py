@@ -154,22 +154,25 @@ BY_LOSS = ErrorOrder(words="the highest loss first", column="loss", layout="{:.3
 
 
 class Answers:
-    """The answers of one task, with what is known of its labels.
+    """Interpretation of one task's prediction lines: metrics, right or wrong, and how they look.
+
+    Each task has a subclass, such as `ClassAnswers`. An object of it knows the labels of one run.
+    The methods take prediction lines (`Line`), and never a model or torch.
 
     Class attributes:
         task: Name of the task.
-        texts: Columns that a model reads, those of them that the rows have.
-        metrics: Definitions, in the order of metrics.json; `loss` comes last and is every task's.
-        By the first one
-            reports compare groups of lines.
+        texts: Columns that a model of this task can read. A row need not have all of them: `pair`
+            is there only in rows of two texts.
+        metrics: The task's metrics, in the order of metrics.json, without `loss`, which every task
+            has. Reports compare groups of lines by the first metric that the lines give.
         checks: Families of checks that `data check` runs for this task only.
         multi_label: Whether a line may have several labels, or none.
         in_windows: Whether a long row is read in windows, so that nothing of it is cut off.
-        pipeline: The task's name on the Hugging Face hub, where that is another one.
+        pipeline: The task's name on the Hugging Face hub; None where the hub has the same name.
         tags: Tags of the model card, besides the task's name.
-        usage: Python code that asks a trained model in plain transformers; `{example}` is filled
-        in, and
-            `{auto_class}`, the class of transformers that has the head.
+        usage: Python code of the model card that loads a trained model in plain transformers.
+            `usage_snippet` puts an input in the place of `{example}`, and the transformers class
+            with the head in the place of `{auto_class}`.
     """
 
     task: ClassVar[str] = ""
@@ -276,6 +279,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             name: by_line.metric(resamples=resamples, seed=seed, thorough=thorough)
             for name, by_line in self.each_contributions(lines)
         }
+        # Figures have no interval, as they are not made of the lines' own contributions.
         figures = {
             name: MetricValue(value, None, None, len(lines))
             for name, value in self.figures(lines).items()
@@ -283,13 +287,13 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return scored | figures
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns metrics of the split as a whole, to which no line adds by itself."""
+        """Returns metrics of a split that are no sum over lines, by name; here there are none."""
         return {}
 
     def losses(self, lines: Lines) -> Contributions | None:
-        """Returns what each line adds to the loss; None if lines don't tell the mean's weights.
+        """Returns what each line adds to the loss, which is a weighted mean over lines.
 
-        Here each line has the weight 1.
+        Here each line has the weight 1. It is None where lines don't give their weights.
         """
         sums = np.array([field(line, "loss") for line in lines], dtype=np.float64)
         return contributions.loss(sums, np.ones(len(sums)))
@@ -306,7 +310,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return max(names, key=counts.__getitem__)  # of equals the first in the model's order
 
     def answered(self, line: Line, constant: Any) -> Line:
-        """Returns a line with the constant answer as its prediction."""
+        """Returns a copy of a line that has the constant answer as its prediction."""
         return {**line, "prediction": constant}
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
@@ -363,9 +367,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return self.is_right(line) is False
 
     def confidence(self, line: Line) -> float | None:
-        """Returns the probability that the line gives its own answer; None where it has none.
+        """Returns the probability of the line's prediction; None if the line has no probability.
 
-        Lines have probabilities by label name, by number of the choice, or of their answer alone.
+        `probabilities` is a mapping by label name or a list by choice. Other tasks have the
+        `probability` of their prediction alone.
         """
         probabilities = line.get("probabilities")
         prediction = line["prediction"]
@@ -384,7 +389,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return ErrorOrder()
 
     def gravity(self, line: Line) -> float | None:
-        """Returns the number that errors are ranked by, the largest (in either direction) first."""
+        """Returns the number that errors are ranked by, its largest absolute value first.
+
+        It is the one that `error_order` names: the loss of the line, or its confidence.
+        """
         if self.error_order().column == "loss":
             return float(line.get("loss", 0.0))
         return self.confidence(line)
@@ -403,9 +411,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
     # Groups of lines
 
     def unit_positions(self, lines: Lines) -> Sequence[int]:
-        """Returns the positions of the lines that stand for what metrics count, each once.
+        """Returns the position of one line for each thing that metrics count.
 
-        Here that is every line.
+        Here each line is counted. A task overrides this where metrics count something that is in
+        several lines, such as a search query with several right texts.
         """
         return range(len(lines))
 
@@ -438,7 +447,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return next((name, by_line) for name, by_line in scores if by_line is not None)
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns what was right and what was taken for what."""
+        """Returns the report's section of what was right: counts and scores by label, confusions.
+
+        Here it has a title and no content.
+        """
         return Outcome("Answers")
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
@@ -461,9 +473,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return None
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it.
+        """Returns a temperature fitted on these lines, and what `stated` gives with it.
 
-        It is None where none can be.
+        It is None for tasks and lines to which no temperature can be fitted, as here.
         """
         return None
 
@@ -504,8 +516,13 @@ def accuracy(answers: Answers, lines: Lines) -> Contributions:
 
 
 def clustered(by_line: Contributions, lines: Lines) -> Contributions:
-    """Returns contributions with the clusters that lines name, if they name some."""
-    if by_line.clusters is not None or len(by_line.rows) != len(lines) or "cluster" not in lines[0]:
+    """Returns contributions with the clusters that lines name, if they name some.
+
+    They stay as they are if they have clusters already, or if a row of theirs is not a line (it may
+    be a token or a sentence).
+    """
+    rows_are_lines = len(by_line.rows) == len(lines)
+    if by_line.clusters is not None or not rows_are_lines or "cluster" not in lines[0]:
         return by_line
     if isinstance(lines, ClassLines):
         return replace(by_line, clusters=lines.clusters)
