@@ -60,12 +60,12 @@ def detect_dialect(
     source: str,
     listener: Listener,
 ) -> Dialect:
-    """Finds out how a file is written; everything that is not as its suffix says is told.
+    """Finds out how a file is written, and reports what is not as its suffix says.
 
     Args:
         sample: its first lines, at most `SAMPLE_LINES`.
-        all_lines: all of its lines where they can be had, else the sample again: quoting in
-            tab-separated files is judged by all of it.
+        all_lines: all of its lines, or the sample again if the others can't be had (a pipe). They
+            show whether a tab-separated file has quoted fields.
         tabs: whether its suffix says tabs.
         settings: delimiter, header and columns, where the person said them.
         source: the file, for messages.
@@ -75,11 +75,7 @@ def detect_dialect(
         UsageError: a delimiter of more than one character.
         DataError: no line with content, two columns of one name.
     """
-    # The csv module's limit is a setting of the whole process, so the session restores it. It must
-    # fit a C long, which has 32 bits on some platforms.
-    longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)
-    limit_before = csv.field_size_limit(longest_cell)
-    current().restore_later("csv.field_size_limit", partial(csv.field_size_limit, limit_before))
+    _allow_long_fields(settings)
     if sample and sample[0].startswith("sep="):
         message = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
         raise DataError(message, remedy="Take the line out; the separator is found without it.")
@@ -90,37 +86,56 @@ def detect_dialect(
     quoted = _quoted(all_lines, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
-        # Raises what is wrong with the first record.
-        deque(
-            _split(
-                sample,
-                delimiter,
-                quoted=quoted,
-                source=source,
-            ),
-            maxlen=0,
+        # `_sample_records` passes over errors. Read once more, the first record raises its own.
+        first_records = _split(
+            sample,
+            delimiter,
+            quoted=quoted,
+            source=source,
         )
+        deque(first_records, maxlen=0)
         raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
+    first_record = records[0]
     if settings.header is None:
         header = _has_header(records, settings)
     else:
         header = settings.header
     if header:
-        names = tuple(cell.strip() or f"column{i}" for i, cell in enumerate(records[0], start=1))
-        repeated = next((name for name in names if names.count(name) > 1), None)
-        if repeated:
-            message = f"{source}:1: two columns are called '{repeated}'"
+        return Dialect(delimiter, quoted, header, _names_in_header(first_record, source))
+
+    names = tuple(f"column{i}" for i in range(1, len(first_record) + 1))
+    if settings.header is None:
+        first_row = {name: [cell] for name, cell in zip(names, first_record, strict=True)}
+        columns = names_with_values(Table(first_row, source, header=False))
+        listener.say(f"{source}: no header found, its columns are called {columns}")
+    return Dialect(delimiter, quoted, header, names)
+
+
+def _allow_long_fields(settings: DataSection) -> None:
+    """Sets the csv module's limit of a field's characters to `data.longest_line`.
+
+    The limit is a setting of the whole process, so the session restores it. It must fit a C long,
+    which has 32 bits on some platforms.
+    """
+    longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)
+    limit_before = csv.field_size_limit(longest_cell)
+    current().restore_later("csv.field_size_limit", partial(csv.field_size_limit, limit_before))
+
+
+def _names_in_header(first_record: Sequence[str], source: str) -> tuple[str, ...]:
+    """Returns the names of the columns; an empty one is called by its number: `column3`.
+
+    Raises:
+        DataError: Two columns have the same name.
+    """
+    names = tuple(cell.strip() or f"column{i}" for i, cell in enumerate(first_record, start=1))
+    for name in names:
+        if names.count(name) > 1:
             raise DataError(
-                message,
+                f"{source}:1: two columns are called '{name}'",
                 remedy="Rename one of them; if the first line is data, add `data.header=False`.",
             )
-    else:
-        names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
-        if settings.header is None:
-            first_row = {name: [cell] for name, cell in zip(names, records[0], strict=True)}
-            columns = names_with_values(Table(first_row, source, header=False))
-            listener.say(f"{source}: no header found, its columns are called {columns}")
-    return Dialect(delimiter, quoted, header, names)
+    return names
 
 
 def records(
@@ -133,8 +148,14 @@ def records(
 ) -> Iterator[Record]:
     """Yields the records of a file without its header, each with as many fields as there are names.
 
-    Where somebody is told of bad records, they are left out, each to the end of the line where it
-    goes wrong; a quoted field that is not closed goes to the end of the file.
+    Args:
+        lines: All lines of the file.
+        dialect: How they are written.
+        source: Name of the file.
+        listener: Told of skipped blank lines, and of values in columns without a name.
+        on_bad_record: Gets the errors of bad records, which then are left out, each up to the end
+            of the line with the error. A quoted field that is not closed goes up to the end of the
+            file. If None, the first error is raised.
 
     Raises:
         DataError: a record with more or fewer fields, a quoted field that is not closed, a second
@@ -142,13 +163,12 @@ def records(
         WholeFileError: a second header whose columns are in another order than the first one's.
     """
     width = len(dialect.names)
-    pending_header = dialect.header
+    pending_header = dialect.header  # whether the next record is the header
     header: _Header | None = None
-    unnamed: list[int] = []
-    n_in_unnamed = 0
-    # Blank lines count as skipped once a record follows: those at the end of a file are no fault.
-    n_blank = 0
-    n_skipped = 0
+    unnamed: list[int] = []  # positions of the columns without a name
+    n_in_unnamed = 0  # records with a value in such a column
+    n_blank = 0  # blank lines since the last record
+    n_skipped = 0  # blank lines between records; those at the end of a file are no fault
     numbered_fields = _split(
         lines,
         dialect.delimiter,
@@ -180,7 +200,8 @@ def records(
                 raise repeated
             on_bad_record(repeated)
             continue
-        n_in_unnamed += any(fields[i].strip() for i in unnamed)
+        if any(fields[i].strip() for i in unnamed):
+            n_in_unnamed += 1
         yield line, fields
     if n_in_unnamed:
         columns = ", ".join(dialect.names[i] for i in unnamed)
@@ -370,13 +391,17 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
             message = f"{settings.delimiter!r} can't separate fields"
             raise UsageError(message, remedy="Give another one, such as `data.delimiter=tab`.")
         return settings.delimiter
-    scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
-    believed = (
-        candidate
-        for candidate, score in scores.items()
-        if candidate == expected or score >= _CLEARLY
-    )
-    return max(believed, key=scores.__getitem__)  # the first of equals
+    best = expected
+    best_share = _consistency(sample, expected)
+    for candidate in _DELIMITERS:
+        if candidate == expected:
+            continue
+        share = _consistency(sample, candidate)
+        # Of separators with the same share, the expected one or the first one stays.
+        if share >= _CLEARLY and share > best_share:
+            best = candidate
+            best_share = share
+    return best
 
 
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
@@ -444,39 +469,48 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     if delimiter != "\t":
         return True
     quoted_widths = Counter[int]()  # number of fields -> records, with quoting
-    plain_widths = Counter[int]()  # the same for lines, without quoting
-    has_opening_quotes = False
-
-    def counted() -> Iterator[str]:
-        """Passes lines on, and counts their fields as if there were no quoting."""
-        nonlocal has_opening_quotes
-        for line in lines:
-            if line.strip("\r\n"):
-                plain_widths[line.count("\t") + 1] += 1
-                has_opening_quotes = has_opening_quotes or line.startswith('"') or '\t"' in line
-            yield line
-
-    counted_lines = counted()
+    plain = _PlainFields()
+    counted_lines = plain.counted(lines)
     try:
-        quoted_widths.update(
-            len(fields)
-            for fields in csv.reader(counted_lines, delimiter="\t", strict=True)
-            if fields
-        )
+        quoted_records = csv.reader(counted_lines, delimiter="\t", strict=True)
+        quoted_widths.update(len(fields) for fields in quoted_records if fields)
         is_even = len(quoted_widths) == 1
     except csv.Error:
         is_even = False
-        deque(counted_lines, maxlen=0)  # the counts need the rest of the lines, too
-    if not has_opening_quotes:
-        return False  # either way reads the same
-    joins_no_lines = quoted_widths.total() == plain_widths.total()
-    if is_even and (joins_no_lines or len(plain_widths) != 1):
+        deque(counted_lines, maxlen=0)  # `plain` counts the rest of the lines, too
+    if not plain.has_opening_quotes:
+        return False  # with and without quoting the fields are the same
+    joins_no_lines = quoted_widths.total() == plain.widths.total()
+    is_uneven_without = len(plain.widths) != 1
+    if is_even and (joins_no_lines or is_uneven_without):
         return True
     listener.say(
         f"{source}: quotes are taken as plain characters, since they are not balanced as CSV "
         "quotes are"
     )
     return False
+
+
+class _PlainFields:
+    """Counts of the fields that lines with tabs have if quotes are characters like any other.
+
+    Attributes:
+        widths: Number of fields -> lines that have so many. Blank lines are not counted.
+        has_opening_quotes: Whether a field begins with a quote.
+    """
+
+    def __init__(self) -> None:
+        self.widths = Counter[int]()
+        self.has_opening_quotes = False
+
+    def counted(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yields the lines as they are, and counts the fields of each."""
+        for line in lines:
+            if line.strip("\r\n"):
+                self.widths[line.count("\t") + 1] += 1
+                if line.startswith('"') or '\t"' in line:
+                    self.has_opening_quotes = True
+            yield line
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
@@ -504,30 +538,25 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
     if named_columns & set(first_record):
         return True
 
-    recurs = [
-        any(record[i].strip() == cell for record in rest) for i, cell in enumerate(first_record)
-    ]
-    if any(
-        known_name(cell) and not recurs_below
-        for cell, recurs_below in zip(first_record, recurs, strict=True)
-    ):
-        return True
+    recurs = False  # whether a cell of the first record is also below it
+    for i, cell in enumerate(first_record):
+        recurs_below = any(record[i].strip() == cell for record in rest)
+        if known_name(cell) and not recurs_below:
+            return True
+        recurs = recurs or recurs_below
     if len(first_record) == 1:
         return False
 
-    are_numbers = [
-        bool(rest) and all(_NUMBER.fullmatch(record[i].strip()) for record in rest)
-        for i in range(len(first_record))
-    ]
-    if any(
-        is_numeric and not _NUMBER.fullmatch(cell)
-        for is_numeric, cell in zip(are_numbers, first_record, strict=True)
-    ):
-        return True
+    for i, cell in enumerate(first_record):
+        has_numbers_below = bool(rest) and all(
+            _NUMBER.fullmatch(record[i].strip()) for record in rest
+        )
+        if has_numbers_below and not _NUMBER.fullmatch(cell):
+            return True
 
     has_numbers = any(_NUMBER.fullmatch(cell) for cell in first_record)
     has_blanks = not all(first_record)
-    looks_like_data = any(recurs) or has_blanks or has_numbers
+    looks_like_data = recurs or has_blanks or has_numbers
     return not looks_like_data
 
 

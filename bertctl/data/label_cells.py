@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from bertctl.data.groups import normalised
@@ -45,7 +46,7 @@ class LabelRules:
     """What a recipe says of its labels, as far as it decides how their cells are read.
 
     Attributes:
-        names: Label names in the order of the places of a 0/1 vector. Empty where nobody named
+        names: Label names, in the order of the positions of a 0/1 vector. Empty if nobody named
             them.
         separator: Character between several labels in one cell.
         several: Whether the recipe says that a row can have several labels, or none.
@@ -70,7 +71,7 @@ class LabelForm:
     Attributes:
         kind: `lists` of names, `vectors` of 0 and 1, single `words`, single `numbers`,
             `booleans`, written as words or not, or `any` of lists and names.
-        width: Places of a vector.
+        width: Length of the vectors; 0 for other kinds.
         has_unlabelled: Whether -1 stands for no label.
     """
 
@@ -171,11 +172,14 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
     lists = [(cell, n) for cell, n in cells if isinstance(cell, list)]
     names = [(cell, n) for cell, n in cells if not isinstance(cell, list | _Unreadable)]
     n_cells = _total(cells)
-    if lists and not nearly_all(_total(names), n_cells):
+    are_single_names = nearly_all(_total(names), n_cells)
+    if lists and not are_single_names:
         width = _vector_width(lists, rules.names, n_cells)
         if width:
             return LabelForm("vectors", width)
-        return LabelForm("lists" if nearly_all(_total(lists), n_cells) else "any")
+        if nearly_all(_total(lists), n_cells):
+            return LabelForm("lists")
+        return ANY_FORM
 
     width = _width_of_written_vectors(names, rules.names, n_cells)
     if width:
@@ -183,20 +187,32 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
     # What the recipe says of its labels decides, not what they look like.
     if rules.names or rules.several or rules.separator:
         return ANY_FORM
-    numbers = [(cell, n) for cell, n in names if _is_number(cell)]
-    booleans = [(cell, n) for cell, n in names if _is_boolean(cell)]
-    if booleans and nearly_all(_total(booleans), _total(names)):
-        return LabelForm("booleans")
-    n_words = _total(names) - _total(numbers)
-    if nearly_all(n_words, _total(names)):
-        return LabelForm("words")
-    if nearly_all(_total(numbers), _total(names)):
-        return LabelForm("numbers", has_unlabelled=_has_unlabelled(numbers, is_typed=is_typed))
-    return ANY_FORM
+    return _form_of_names(names, is_typed=is_typed)
 
 
 _Counted = Sequence[tuple[Any, int]]
 """Cells, each with how many rows have it."""
+
+
+def _form_of_names(names: _Counted, *, is_typed: bool) -> LabelForm:
+    """Returns what nearly all single labels are: true or false, words or numbers; else `any`.
+
+    Args:
+        names: Cells that are single names or numbers, each with how many rows have it.
+        is_typed: Whether the file's columns have types.
+    """
+    n_rows = _total(names)
+    n_booleans = _total([(cell, n) for cell, n in names if _is_boolean(cell)])
+    if n_booleans and nearly_all(n_booleans, n_rows):
+        return LabelForm("booleans")
+
+    numbers = [(cell, n) for cell, n in names if _is_number(cell)]
+    n_numbers = _total(numbers)
+    if nearly_all(n_rows - n_numbers, n_rows):
+        return LabelForm("words")
+    if nearly_all(n_numbers, n_rows):
+        return LabelForm("numbers", has_unlabelled=_has_unlabelled(numbers, is_typed=is_typed))
+    return ANY_FORM
 
 
 def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
@@ -265,7 +281,7 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
     if isinstance(value, str) and value.strip() in rules.names:
         return value.strip()  # a name that was given is a name, whatever it looks like
     cell = _cell(value)
-    if cell is None:
+    if cell is None:  # a blank cell: an empty text, or a null or NaN, which stays as it is
         if isinstance(value, str):
             return ""
         return value
@@ -296,7 +312,7 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 
 
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
-    """Returns a list of names as it is; a vector among such lists as the names of its places.
+    """Returns a list of names as it is; a vector among such lists as the names at its ones.
 
     A list of 0 and 1 is a vector if one of them is repeated: `[0, 1, 1]`, but not `[1]`.
     """
@@ -447,12 +463,17 @@ def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
     for cell, n in cells:
         counts[as_number(cell)] += n
     others = counts.keys() - {NO_LABEL}
-    if NO_LABEL not in counts or any(number < 0 or not number.is_integer() for number in others):
+    are_class_numbers = all(number >= 0 and number.is_integer() for number in others)
+    if NO_LABEL not in counts or not are_class_numbers:
         return False
     if others == {1.0}:
         return False  # -1 and 1 are two classes
+    if not others:
+        return True
+
     is_rare = nearly_all(counts.total() - counts[NO_LABEL], counts.total())
-    return not others or is_typed or is_rare or max(others) > 1
+    are_three_classes_at_most = max(others) <= 1
+    return is_typed or is_rare or not are_three_classes_at_most
 
 
 # Vectors
@@ -471,10 +492,10 @@ def _flags_in(cell: Any) -> list[Any]:
 
 
 def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places texts such as `1 0 1` and `101` have; 0 if they are no vectors.
+    """Returns the length of vectors that are written `1 0 1` or `101`; 0 if the texts are none.
 
-    Digits without anything between them are numbers, unless one of them begins with 0, as no number
-    does, or as many labels have a name.
+    Digits without anything between them are taken for numbers such as 101, unless one text begins
+    with 0, as no number does, or the recipe names as many labels as there are digits.
 
     Args:
         names: Cells that are single names or numbers, each with how many rows have it.
@@ -484,10 +505,10 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
     if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
     width = _vector_width([(_flags_in(cell), n) for cell, n in names], (), n_cells)
-    digits = [
-        cell for cell, _ in names if isinstance(cell, str) and _DIGITS_OF_FLAGS.fullmatch(cell)
-    ]
-    if digits and len(label_names) != width and not any(cell.startswith("0") for cell in digits):
+    texts = [cell for cell, _ in names if isinstance(cell, str)]
+    digits = [text for text in texts if _DIGITS_OF_FLAGS.fullmatch(text)]
+    could_be_numbers = bool(digits) and not any(text.startswith("0") for text in digits)
+    if could_be_numbers and len(label_names) != width:
         return 0
     return width
 
@@ -502,7 +523,8 @@ def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> 
         label_names: The names of the labels, where the recipe says them.
         n_cells: Rows with a cell of any kind; nearly all must be vectors.
     """
-    if label_names and all(str(item) in label_names for items, _ in lists for item in items):
+    all_items = chain.from_iterable(items for items, _ in lists)
+    if label_names and all(str(item) in label_names for item in all_items):
         return 0
     widths: Counter[int] = Counter()
     for items, n in lists:
@@ -523,21 +545,26 @@ def _is_vector(items: Sequence[Any]) -> bool:
 
 
 def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
-    """Returns the names of the places of a vector that have 1, or why there are none.
+    """Returns the names of the labels that a vector marks with 1, or why that can't be told.
 
     With the names a, b, c: `[1, 0, 1]` or `1 0 1` -> `["a", "c"]`.
 
     Args:
-        cell: A list, or a text.
-        width: Places of nearly all vectors of the column.
-        rules: The names, if the recipe says them.
+        cell: The vector, as a list or as a text.
+        width: Length of nearly all vectors of the column.
+        rules: Names of the labels, if the recipe says them.
+
+    Returns:
+        A list of names, or an `_Unreadable`.
     """
     if isinstance(cell, list):
         items = cell
     else:
         items = _flags_in(cell)
     cell_text = shorten(cell, 40)
-    example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
+    example = ", ".join("abcdefgh"[:width])  # a list of as many names, for the remedy
+    if width > 8:
+        example += ", ..."
     if rules.can_name:
         name_them = f"Name its places in their order: `text_classification.labels='[{example}]'`"
     else:

@@ -52,11 +52,11 @@ _TEXT_OR_NONE = {str, type(None)}
 
 
 class PackedTexts(Sequence[Any]):
-    """Texts in a temporary file, which goes with them. Some may be None.
+    """Texts in a temporary file, which is deleted with them. Some may be None.
 
     Args:
         file: The texts.
-        rows: (N,) which of them, in 32 or 64 bits; None for all.
+        rows: (N,) positions in the file of the texts of this column; None for all in their order.
     """
 
     def __init__(self, file: "_TextFile", rows: "Ints | None" = None) -> None:
@@ -82,8 +82,10 @@ class PackedTexts(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self.select(range(len(self))[index])
-        position = range(len(self))[index]
-        return self._file.text(position if self._rows is None else int(self._rows[position]))
+        position = range(len(self))[index]  # from 0 on, also for -1; refuses what is out of range
+        if self._rows is None:
+            return self._file.text(position)
+        return self._file.text(int(self._rows[position]))
 
     def __iter__(self) -> Iterator[Any]:
         for texts in self._parts():
@@ -116,8 +118,8 @@ class PackedTexts(Sequence[Any]):
             return
         for first in range(0, len(self._rows), _READ_AHEAD):
             rows = self._rows[first : first + _READ_AHEAD]
-            batches = rows // _BATCH_ROWS
-            borders = np.flatnonzero(np.diff(batches)) + 1
+            batches = rows // _BATCH_ROWS  # number of the batch that each row is in
+            borders = np.flatnonzero(np.diff(batches)) + 1  # where another batch begins
             for rows_of_batch in np.split(rows, borders):
                 if len(rows_of_batch) < _FEW_OF_BATCH:
                     yield [self._file.text(row) for row in rows_of_batch.tolist()]
@@ -144,6 +146,7 @@ class _TextFile:
         self.has_nulls = has_nulls
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
         self._reader = reader
+        # Texts of a batch by its number. The cache belongs to this object, and goes with it.
         self._column = lru_cache(_CACHED_BATCHES)(lambda batch: reader.get_batch(batch).column(0))
         weakref.finalize(self, file.close)
 
@@ -407,7 +410,17 @@ def _batched(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 class ColumnBuilder:
-    """A column that is made part by part, and packed once it has many rows."""
+    """A column that is made part by part, and packed once it has many rows.
+
+    Its values are in one of three forms at a time: a list, coded values or a file of texts.
+
+    Attributes:
+        n_rows: Values so far.
+        _values: The values as a list; empty if they are in another form.
+        _is_plain: Whether the list stays one, as something in it can't be packed.
+        _coded: The values in codes, or None.
+        _texts: The values in a file, or None.
+    """
 
     def __init__(self) -> None:
         self._values: list[Any] = []
@@ -483,6 +496,12 @@ class _CodedBuilder:
 
     Args:
         limit: How many different ones there may be.
+
+    Attributes:
+        limit: The same. It can be raised later.
+        _codes: Number of the value of each row.
+        _numbers: Key of each different value, as of `_code_of` -> its number.
+        _values: The different values, by number.
     """
 
     def __init__(self, limit: int) -> None:
@@ -497,7 +516,7 @@ class _CodedBuilder:
         It adds no row if too many are different, or something is no scalar.
         """
         try:
-            codes = list(map(self._numbers.__getitem__, values))
+            codes = list(map(self._numbers.__getitem__, values))  # quick for texts that are known
         except (KeyError, TypeError):
             codes = []
             for value in values:
@@ -510,8 +529,8 @@ class _CodedBuilder:
 
     def _code_of(self, value: Any) -> int | None:
         """Returns the number of a value, a new one for a new value; None if it can't be coded."""
-        # 1, 1.0 and True are equal, and they are not the same value of a file. The key of a text is
-        # the text itself, which `extend` looks up.
+        # The key of a text is the text itself, which `extend` looks up. Others have their type in
+        # it: 1, 1.0 and True are equal in Python, but not the same value of a file.
         key = value if type(value) is str else (type(value), repr(value))
         code = self._numbers.get(key)
         if code is not None:
@@ -530,13 +549,19 @@ class _CodedBuilder:
 
 
 class _TextsBuilder:
-    """Texts that go into a temporary file, as they come."""
+    """Texts that go into a temporary Arrow file, as they come.
+
+    Attributes:
+        _file: The file. It is deleted when the column, or this builder without one, is no more.
+        _waiting: Texts that do not fill a batch yet.
+        _n_rows: Texts in the file.
+        _has_nulls: Whether some of them are None.
+    """
 
     def __init__(self) -> None:
         import pyarrow as pa
 
         self._schema = pa.schema([("text", pa.string())])
-        # It goes with the column.
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
         self._closing = weakref.finalize(self, self._file.close)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), self._schema)

@@ -58,27 +58,23 @@ class TaggedColumns(FileColumns):
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> TaggedColumns:
-    """Finds which column is which, as the person said or by the usual names.
+    """Finds which column is which, as the settings say or by the usual names.
+
+    Args:
+        table: The file as it was read.
+        settings: `text_column` is a column of texts or of lists of words, `label_column` that of
+            the tags or spans.
+        label_needed: Whether to refuse a table without tags.
 
     Raises:
         DataError: a column that was named is not there.
         UsageError: a column can't be guessed.
     """
     contents = {name: _content(values) for name, values in table.columns.items()}
-    # `data.text_column` may name a column of texts or of lists of words.
-    named_column = _existing(settings.text_column, table)
+    words_or_text = _existing(settings.text_column, table)
     label = _existing(settings.label_column, table, required=label_needed)
     columns_named({"id": settings.id_column}, table)
-    if named_column is not None and contents[named_column] == "text":
-        words = None
-        text: str | None = named_column
-    else:
-        words = named_column or _find_column(_WORDS, contents, ("words", "objects"))
-        # Beside words, `document` names the document that the sentence is from.
-        text_names = [name for name in TEXT_NAMES if words is None or name != "document"]
-        text = _find_column(text_names, contents, ("text",))
-    if words is None and text is None:
-        text = _text_of_any_name(table, contents)
+    words, text = _words_and_text(table, contents, words_or_text)
     if words is None and text is None:
         remedy = (
             f"Name it: `data.text_column=NAME` (lists of words, or running text). "
@@ -87,8 +83,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     is_unnamed = settings.label_column is None or _says_nothing(settings.label_column, table)
     if label is None and is_unnamed:
-        others = {name: content for name, content in contents.items() if name != words}
-        label = _guess_tags(table, others, has_text=text is not None)
+        free = {name: content for name, content in contents.items() if name != words}
+        label = _guess_tags(table, free, has_text=text is not None)
     if label is None and label_needed:
         remedy = (
             "Name it: `data.label_column=NAME` (a tag for each word, or spans of the text). "
@@ -96,6 +92,28 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         )
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
+
+
+def _words_and_text(
+    table: Table, contents: Mapping[str, Content], words_or_text: str | None
+) -> tuple[str | None, str | None]:
+    """Returns the column with lists of words, and that with running text; None for a missing one.
+
+    Args:
+        table: The file.
+        contents: What its columns hold.
+        words_or_text: The column that was named for one of the two, or None.
+    """
+    if words_or_text is not None and contents[words_or_text] == "text":
+        return None, words_or_text
+
+    words = words_or_text or _find_column(_WORDS, contents, ("words", "objects"))
+    # Beside words, `document` names the document that the sentence is from.
+    text_names = [name for name in TEXT_NAMES if words is None or name != "document"]
+    text = _find_column(text_names, contents, ("text",))
+    if words is None and text is None:
+        text = _text_of_any_name(table, contents)
+    return words, text
 
 
 def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool) -> str | None:
@@ -189,11 +207,11 @@ def _find_column(
         contents: What the columns of the file hold, by name.
         fitting: What it may hold.
     """
-    by_name = {name.lower(): name for name in contents}
-    return next(
-        (by_name[name] for name in names if name in by_name and contents[by_name[name]] in fitting),
-        None,
-    )
+    name_in_file = {name.lower(): name for name in contents}
+    for name in names:
+        if name in name_in_file and contents[name_in_file[name]] in fitting:
+            return name_in_file[name]
+    return None
 
 
 def rows_of_table(
@@ -235,8 +253,8 @@ def rows_of_table(
             text,
             label,
         )
-        is_accepted = "answer" in table.columns and table.columns["answer"][i] == "accept"
-        if label is None and is_accepted and columns.label in SPAN_COLUMNS and text is not None:
+        can_have_spans = columns.label in SPAN_COLUMNS and text is not None
+        if label is None and can_have_spans and _is_accepted(table, i):
             label = []  # Prodigy leaves `spans` out where there are none
         tags = _tags(
             label,
@@ -254,14 +272,11 @@ def rows_of_table(
                 "right?",
             )
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
-            # The hub's Universal Dependencies list contractions beside their words; `_` is the tag
-            # of these.
-            tagged_words = [word for word, tag in enumerate(tags) if tag != "_"]
-            row_words = [row_words[word] for word in tagged_words]
+            row_words, tags = _without_contractions(row_words, tags)
             row_offsets = None
-            tags = [tags[word] for word in tagged_words]
         has_spans = label and isinstance(label[0], dict | list | tuple)
-        n_spans += len(label) if has_spans else 0
+        if has_spans:
+            n_spans += len(label)
         words.append(row_words)
         offsets.append(row_offsets)
         texts.append(text)
@@ -287,6 +302,21 @@ def rows_of_table(
     )
 
 
+def _is_accepted(table: Table, index: int) -> bool:
+    """Returns whether an annotator of Prodigy has accepted a row."""
+    return "answer" in table.columns and table.columns["answer"][index] == "accept"
+
+
+def _without_contractions(words: Sequence[str], tags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the words of a sentence without contractions, and their tags.
+
+    The hub's Universal Dependencies have contractions beside their words, with the tag `_`: `im`
+    `_`, `in` `ADP`, `dem` `DET`.
+    """
+    tagged = [(word, tag) for word, tag in zip(words, tags, strict=True) if tag != "_"]
+    return [word for word, _ in tagged], [tag for _, tag in tagged]
+
+
 def _text(value: Any, where: str, column: str) -> str:
     """Returns a cell that must be a text.
 
@@ -307,7 +337,7 @@ def _text(value: Any, where: str, column: str) -> str:
 def _words(
     table: Table, columns: TaggedColumns, index: int, text: str | None, label: Any
 ) -> tuple[list[str], Offsets | None]:
-    """Returns the words of a row, and start and end of each in its text; None if they aren't known.
+    """Returns the words of a row, and the start and end of each in its text, or None.
 
     Args:
         table: The file.
@@ -338,10 +368,10 @@ def _words(
     )
     if are_tokens:  # of Prodigy
         return _words_of_tokens(value, text, where)
-    if any(type(word) is not str for word in value):
-        strange = next(word for word in value if type(word) is not str)
-        message = f"{where}: {strange!r:.60} in the column '{columns.words}' is not a word"
-        raise DataError(message, remedy="Words are texts.")
+    for word in value:
+        if type(word) is not str:
+            message = f"{where}: {word!r:.60} in the column '{columns.words}' is not a word"
+            raise DataError(message, remedy="Words are texts.")
     words = list(value)
     if text is None:
         return words, None
@@ -441,7 +471,8 @@ def _tags(
         DataError: Something else than a list, spans without a text, or more or fewer tags than
             words.
     """
-    has_empty_tags = not label and len(words) > 0 and offsets is None  # not an empty list of spans
+    # An empty list has no spans if the words' offsets are known, and no tags if they are not.
+    has_empty_tags = not label and len(words) > 0 and offsets is None
     if label is None or has_empty_tags:
         return None
     if not isinstance(label, list | tuple):
@@ -453,26 +484,13 @@ def _tags(
             f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed",
             remedy=remedy,
         )
-    are_spans = not isinstance(label[0], str | int) if label else len(words) > 0
+    if label:
+        are_spans = not isinstance(label[0], str | int)
+    else:
+        are_spans = len(words) > 0
     if are_spans:
-        if text is None or offsets is None:
-            message = f"{where}: there are spans, but the words' places in the text are not known"
-            raise DataError(
-                message,
-                remedy="Spans need the column `text`, with the words in their order.",
-            )
-        spans = [read_span(span, where) for span in label]
-        for value, (start, end, _) in zip(label, spans, strict=True):
-            require_surface(
-                text,
-                start,
-                end,
-                surface_of(value),
-                where,
-            )
-            _require_token_numbers(value, (start, end), offsets, where)
-        return tags_of_spans(
-            spans,
+        return _tags_of_spans(
+            label,
             text,
             offsets,
             where,
@@ -485,3 +503,41 @@ def _tags(
         message = f"{where}: {n_words} and {n_tags}: {words[:8]}, {tags[:8]}"
         raise DataError(message, remedy="Every word needs a tag, O where there is nothing.")
     return tags
+
+
+def _tags_of_spans(
+    label: Sequence[Any],
+    text: str | None,
+    offsets: Offsets | None,
+    where: str,
+    misaligned: Misaligned,
+) -> list[str]:
+    """Returns one tag per word for a list of spans; arguments are as of `_tags`.
+
+    Raises:
+        DataError: The text or the offsets are not known, or a span contradicts the text or the
+            words that the file gives beside it.
+    """
+    if text is None or offsets is None:
+        message = f"{where}: there are spans, but the words' places in the text are not known"
+        raise DataError(
+            message,
+            remedy="Spans need the column `text`, with the words in their order.",
+        )
+    spans = [read_span(span, where) for span in label]
+    for value, (start, end, _) in zip(label, spans, strict=True):
+        require_surface(
+            text,
+            start,
+            end,
+            surface_of(value),
+            where,
+        )
+        _require_token_numbers(value, (start, end), offsets, where)
+    return tags_of_spans(
+        spans,
+        text,
+        offsets,
+        where,
+        misaligned,
+    )

@@ -105,19 +105,19 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
     text = settings.text_column
     pair = settings.pair_column
     if text is None:
-        text, partner = _guess_text(
+        text, guessed_pair = _guess_text(
             table,
             used,
             pair=pair,
             label=label,
             label_needed=label_needed,
         )
-        pair = pair or partner
-    if label is None and settings.label_column is None:
-        read_already = [*used, text]
+        pair = pair or guessed_pair
+    if settings.label_column is None:
+        with_role = [*used, text]
         if pair:
-            read_already.append(pair)
-        label = _guess_label(table, read_already, needed=label_needed)
+            with_role.append(pair)
+        label = _guess_label(table, with_role, needed=label_needed)
     return TextColumns(settings.id_column, text, pair, label)
 
 
@@ -262,31 +262,43 @@ def _guess_text(
     free = {folded(name): name for name in table.columns if name not in used}
     if not table.header:
         return _guess_headerless(table, list(free.values()), label)
-    pairs = [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
-    if pair is not None:
-        pairs = [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
-    in_pairs = set(chain.from_iterable(pairs))
-    singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in in_pairs]
+    pairs = _usual_pairs(free, pair)
+    in_pairs = list(chain.from_iterable(pairs))
+    usual_names = [free[name] for name in TEXT_NAMES if name in free]
+    singles = [name for name in usual_names if name not in in_pairs]
     unknown = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
     if len(pairs) == 1 and not singles:
         text, second = pairs[0]
         # Of `question,answer` alone, the answers may be classes, and then are the label.
-        may_be_label = label_needed and label is None and len(free) == len(unknown) == 2
+        has_no_other_columns = len(free) == 2 and len(unknown) == 2
+        may_be_label = label_needed and label is None and has_no_other_columns
         if may_be_label and content_of(table.columns[second]) == "class":
             return text, None
         return text, second
-    if not pairs and "text" in free:
-        return free["text"], None
-    if not pairs and not singles:
-        if len(unknown) == 1:
+    if not pairs:
+        if "text" in free:
+            return free["text"], None
+        if not singles and len(unknown) == 1:
             singles = unknown
-        else:
+        elif not singles:
             singles = texts_in(table, unknown)
-    if not pairs and len(singles) == 1:
-        return singles[0], None
-    candidates = list(dict.fromkeys([*chain.from_iterable(pairs), *singles]))
+        if len(singles) == 1:
+            return singles[0], None
+    candidates = list(dict.fromkeys([*in_pairs, *singles]))
     more = f"A second sentence: `data.pair_column=NAME`. {shown_columns(table)}"
     raise unclear_column("text", candidates, table.source, more=more)
+
+
+def _usual_pairs(free: Mapping[str, str], pair: str | None) -> list[tuple[str, str]]:
+    """Returns pairs of columns with the names of two texts, such as `premise` and `hypothesis`.
+
+    Args:
+        free: Lowercase name -> name of the columns that were not named.
+        pair: The column of the second text, if it was named.
+    """
+    if pair is None:
+        return [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
+    return [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
@@ -302,21 +314,33 @@ def texts_in(table: Table, names: Sequence[str]) -> list[str]:
 def _guess_headerless(
     table: Table, free: Sequence[str], label: str | None
 ) -> tuple[str, str | None]:
-    """Returns the text column of a file without names, and that of its partner in pairs, or None.
+    """Returns the text column of a file without a header, and that of the second text, or None.
 
-    A single column is the text. Of two, the one with more different values is. Of several columns,
-    one or two that hold texts are the text and its partner.
+    A single column is the text. Of two, it is the one with more different values. Of several, those
+    that hold texts are the text and the second text if they are one or two.
+
+    Args:
+        table: The file.
+        free: Its columns that were not named.
+        label: The column of the label, if it was named.
+
+    Raises:
+        UsageError: Which column is the text can't be told.
     """
     if len(free) == 1:
         return free[0], None
     if len(free) == 2 and label is None:
         n_different = {name: len(set(table.columns[name])) for name in free}
-        few, many = sorted(free, key=lambda name: n_different[name])
+        few, many = sorted(free, key=n_different.__getitem__)
+        # The column of `few` is the label: its values differ less, or at least recur.
         if n_different[few] < n_different[many] or n_different[few] <= len(table) // 2:
             return many, None
     texts = texts_in(table, free)
-    if 1 <= len(texts) <= 2 and len(texts) < len(free):
-        return texts[0], texts[1] if texts[1:] else None
+    has_other_columns = len(texts) < len(free)
+    if has_other_columns and len(texts) == 1:
+        return texts[0], None
+    if has_other_columns and len(texts) == 2:
+        return texts[0], texts[1]
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the "
         "text can't be seen",
@@ -393,14 +417,11 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     text = columns["text"]
     if settings.text_column or "pair" in columns or folded(text) == "text":
         return
-    known_names = (
-        *columns,
-        *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)),
-    )
-    free = {name: values for name, values in rows.columns.items() if name not in known_names}
-    other_texts = [
-        name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
-    ]
+    other_texts = []
+    for name, values in rows.columns.items():
+        has_role = name in columns or folded(name) in (*ID_NAMES, *LABEL_NAMES)
+        if not has_role and is_prose(values) and not is_mostly_empty(values):
+            other_texts.append(name)
     if other_texts:
         pair_options = (
             f"As a pair: `data.text_column={shlex.quote(text)}` "
@@ -436,10 +457,12 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
             f"{source}: '{name}' holds numbers with a decimal comma, such as {non_empty[0]}",
             remedy=remedy,
         )
-    are_few = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
-    have_points = any(isinstance(label, float) or "." in str(label) for label in non_empty)  # 3.0
-    are_class_numbers = are_few and not have_points
-    if not is_prose(non_empty) and (not are_numbers(non_empty) or are_class_numbers):
+    has_class_name = kind == "class" and folded(name) in CLASS_NAMES
+    are_few = len(different) <= _FEW_CLASSES or has_class_name
+    # Numbers such as 3.0 may be scores.
+    have_points = any(isinstance(label, float) or "." in str(label) for label in non_empty)
+    can_be_classes = not are_numbers(non_empty) or (are_few and not have_points)
+    if can_be_classes and not is_prose(non_empty):
         return "class"
     raise UsageError(
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} "

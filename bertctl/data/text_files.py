@@ -11,7 +11,7 @@ import shlex
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
@@ -84,11 +84,15 @@ def for_a_text(path: Path) -> str:
 def names_in_folder(folder: Path) -> str:
     """Returns what there is in a folder, for a remedy: `In data: a.csv, old/.`."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
-    first_names = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    if names:
-        return f"In {folder}: {first_names}."
-    return f"{folder} is empty."
+    if not visible:
+        return f"{folder} is empty."
+    names = sorted(
+        (f"{path.name}/" if path.is_dir() else path.name for path in visible), key=natural_order
+    )
+    first_names = ", ".join(names[:12])
+    if len(names) > 12:
+        first_names += ", ..."
+    return f"In {folder}: {first_names}."
 
 
 @contextmanager
@@ -110,8 +114,7 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
     if source != "-":
         require_file(source)
     try:
-        stdin = cast(io.BufferedReader, sys.stdin.buffer)
-        with nullcontext(stdin) if source == "-" else regular(source).open("rb") as raw:
+        with _opened(source) as raw:
             is_packed = raw.peek(len(GZIP)).startswith(GZIP)
             if is_packed:
                 file: io.BufferedReader = unpacked(raw, name)
@@ -127,6 +130,13 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         ) from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
+
+
+def _opened(source: Path | Literal["-"]) -> AbstractContextManager[io.BufferedReader]:
+    """Opens the bytes of a file as they are, or of stdin, which is not closed at the end."""
+    if source == "-":
+        return nullcontext(cast(io.BufferedReader, sys.stdin.buffer))
+    return regular(source).open("rb")
 
 
 def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: bool) -> None:
@@ -185,9 +195,11 @@ def first_bytes(source: Source) -> bytes:
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read.
+    """Returns about how many rows an open file has; 0 for one without a size, such as a pipe.
 
-    It is 0 for what has no size (a pipe).
+    Args:
+        file: The file. The share of its bytes that has been read tells how many rows are left.
+        rows: How many rows have been read.
     """
     return rows_of_size(getattr(file, "fileobj", file), rows)  # of gzip the packed bytes count
 
@@ -269,8 +281,8 @@ def decoded_lines(
         yield from _decoded_whole(data, encoding_used, source, errors)
         return
 
-    offset = 0
-    next_check = 0
+    offset = 0  # bytes of the lines so far
+    next_check = 0  # offset from which the memory is checked again
     n_beyond_ascii = 0  # lines with other characters than ASCII
     if encoding is not None:
         mojibake_guard = _MojibakeGuard(source, encoding_used, listener)
@@ -355,7 +367,8 @@ def _refuse_utf8(
         DataError: It is UTF-8.
     """
     # In UTF-16 and UTF-32, any ASCII character has a byte 0.
-    if is_wide and 0 not in data and _is_utf8(data) and not data.startswith(_UTF16_BOMS):
+    has_wide_characters = 0 in data or data.startswith(_UTF16_BOMS)
+    if is_wide and not has_wide_characters and _is_utf8(data):
         message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
         raise DataError(message, remedy="Say that the file is UTF-8: `data.encoding=utf-8`.")
     if not is_wide and not data.isascii():
@@ -382,6 +395,13 @@ class _MojibakeGuard:
         source: The file, for messages.
         encoding: As it was named.
         listener: Warned of single lines that are UTF-8.
+
+    Attributes:
+        _is_guarded: Whether the encoding can be confused with UTF-8: it is not UTF-8, UTF-16,
+            UTF-32 or ASCII itself.
+        _n_utf8: Lines with letters beyond ASCII so far that are UTF-8.
+        _n_others: Such lines that are not.
+        _first: Number of the first line that is UTF-8, and its text by both encodings.
     """
 
     def __init__(self, source: str, encoding: str, listener: Listener) -> None:
@@ -412,7 +432,8 @@ class _MojibakeGuard:
             self._n_others += 1
             return
         self._n_utf8 += 1
-        self._first = self._first or (number, text, text_in_utf8)
+        if self._first is None:
+            self._first = (number, text, text_in_utf8)
         if self._n_utf8 > max(2, 2 * self._n_others):
             raise self._refusal()
 
@@ -524,28 +545,36 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
     if head.startswith(PARQUET):
         message = f"{source} is not text, but Parquet"
         raise DataError(message, remedy="Name it .parquet, or add `input_format=parquet`.")
-    if is_page(head) and not source.lower().removesuffix(".gz").endswith(
-        (".txt", ".html", ".htm", ".log", ".md")
-    ):
+    unpacked_name = source.lower().removesuffix(".gz")
+    may_be_page = unpacked_name.endswith((".txt", ".html", ".htm", ".log", ".md"))
+    if is_page(head) and not may_be_page:
         message = f"{source} is a page of HTML: a page about the file was saved, or an error"
         raise DataError(message, remedy="Download the file itself (the raw one) again.")
     n_nul = head.count(0)
     if n_nul > len(head) // 10:
-        # In UTF-16, the higher byte of an ASCII character is 0: the second one if it is little
-        # endian.
-        if head[1::2].count(0) > head[::2].count(0):
-            order = "le"
-        else:
-            order = "be"
-        if 3 * n_nul > len(head):
-            remedy = (
-                "It looks like UTF-16 without a byte-order mark: add "
-                f"`data.encoding=utf-16-{order}`."
-            )
-        else:
-            remedy = "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`."
-        raise DataError(f"{source} is not text: its beginning is full of NUL bytes", remedy=remedy)
+        raise _full_of_nul(head, source)
     return "utf-8"
+
+
+def _full_of_nul(head: bytes, source: str) -> DataError:
+    """Returns the error for a file with many NUL bytes, which may be UTF-16 or no text at all.
+
+    Args:
+        head: Its first bytes.
+        source: Its name.
+    """
+    n_nul_at_even = head[::2].count(0)
+    n_nul_at_odd = head[1::2].count(0)
+    # In UTF-16, the higher byte of an ASCII character is 0. In little-endian order it is the second
+    # byte of the character.
+    order = "le" if n_nul_at_odd > n_nul_at_even else "be"
+    if 3 * (n_nul_at_even + n_nul_at_odd) > len(head):
+        remedy = (
+            f"It looks like UTF-16 without a byte-order mark: add `data.encoding=utf-16-{order}`."
+        )
+    else:
+        remedy = "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`."
+    return DataError(f"{source} is not text: its beginning is full of NUL bytes", remedy=remedy)
 
 
 def _encoding_advice(bad: _BadLines) -> str:
@@ -587,8 +616,12 @@ def _mixed_lines(bad: _BadLines, as_read: str) -> str:
         bad: The lines that are not UTF-8.
         as_read: How they read by another encoding, in brackets; empty if none is likely.
     """
-    verb = "are" if bad.n_good > 1 else "is"
-    others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
+    if bad.n_good > 1:
+        others = f"{bad.n_good:,} other lines with letters beyond ASCII"
+        verb = "are"
+    else:
+        others = f"{bad.n_good:,} other line with letters beyond ASCII"
+        verb = "is"
     if len(bad.numbers) == 1:
         return f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} {verb}"
 

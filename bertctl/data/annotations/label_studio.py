@@ -6,11 +6,11 @@ People's annotations are gold. Skipped and rejected ones, drafts and the predict
 not; see `annotators.py` for what counts where several people annotated one task.
 """
 
-import itertools
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TextIO
 
 from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_label
@@ -90,9 +90,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
             )
             raise DataError(f"{where}: no text '{key}' in its data", remedy=remedy)
         text = data[key]
-        label = _agreed(
-            task, lambda results, where=where: _spans_of(results, where), options, show=_show_spans
-        )
+        label = _agreed(task, partial(_spans_of, where=where), options, show=_show_spans)
         name = str(task.get("id", number - 1))
         if isinstance(label, _Spans):
             yield Document(
@@ -175,11 +173,7 @@ def have_spans(entries: Any) -> bool:
     """Returns whether entries of a file are tasks in which people or models marked spans."""
     if not isinstance(entries, list) or not entries or not all(map(is_task, entries)):
         return False
-    results = itertools.chain.from_iterable(
-        annotation.get("result") or ()
-        for task in entries
-        for annotation in (*_annotations(task), *(task.get("predictions") or ()))
-    )
+    results = _results_of(entries, with_predictions=True)
     types = {result.get("type") for result in results if isinstance(result, Mapping)}
     return not types.isdisjoint({"labels", *_OF_BROWSERS})
 
@@ -192,10 +186,7 @@ def require_spans(tasks: Sequence[Task], source: str) -> None:
     Raises:
         DataError: with the types of the results.
     """
-    annotations = itertools.chain.from_iterable(map(_annotations, tasks))
-    results = itertools.chain.from_iterable(
-        annotation.get("result") or () for annotation in annotations
-    )
+    results = _results_of(tasks, with_predictions=False)
     types = {str(result.get("type")) for result in results}
     if types == {"choices"}:
         remedy = command("finetune text-classification", train_file=source)
@@ -222,24 +213,20 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
     Raises:
         UsageError: Labels are needed, and the annotations have none of whole texts.
     """
-    questions = dict.fromkeys(
-        str(result.get("from_name", "label"))
-        for task in tasks
-        for annotation in (*_annotations(task), *(task.get("predictions") or ()))
-        for result in annotation.get("result") or ()
-        if _is_of_text(result)
-    )
-    columns = {question: question if len(questions) > 1 else "label" for question in questions}
+    results = filter(_is_of_text, _results_of(tasks, with_predictions=True))
+    questions = list(dict.fromkeys(str(result.get("from_name", "label")) for result in results))
+    if len(questions) == 1:
+        columns = {questions[0]: "label"}
+    else:
+        columns = {question: question for question in questions}
     if options.label_needed and not columns:
         _require_labels(tasks, source, options)
     rows = []
     for task in tasks:
-        task_id = {"id": task["id"]} if "id" in task else {}
-        row = {**task_id, **task["data"]}
+        row = {"id": task["id"]} if "id" in task else {}
+        row.update(task["data"])  # an id in the data itself replaces that of the task
         for question, column in columns.items():
-            row[column] = _agreed(
-                task, lambda results, name=question: _choice(results, name), options, show=str
-            )
+            row[column] = _agreed(task, partial(_choice, question=question), options, show=str)
         rows.append(row)
     for column in columns.values():
         _write_lists(rows, column)
@@ -268,9 +255,7 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     """
     if options.settings.label_column is not None:
         return
-    results = itertools.chain.from_iterable(
-        annotation.get("result") or () for task in tasks for annotation in _annotations(task)
-    )
+    results = _results_of(tasks, with_predictions=False)
     types = Counter(
         "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type")
         for result in results
@@ -301,13 +286,18 @@ def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """
     if not all("annotation_id" in row for row in rows):
         return list(rows)
-    columns_of_lists = {name for row in rows for name, value in row.items() if _are_choices(value)}
+    columns_of_lists: set[str] = set()
+    for row in rows:
+        columns_of_lists.update(name for name, value in row.items() if _are_choices(value))
     rows_with_lists: list[Mapping[str, Any]] = []
     for row in rows:
         new_row: dict[str, Any] = dict(row)
         for name in columns_of_lists:
             value: Any = row.get(name)
-            new_row[name] = value["choices"] if _are_choices(value) else _as_list(value)
+            if _are_choices(value):
+                new_row[name] = value["choices"]
+            else:
+                new_row[name] = _as_list(value)
         rows_with_lists.append(new_row)
     return rows_with_lists
 
@@ -333,8 +323,8 @@ def with_listed_choices(table: Table) -> Table:
     for name, values in table.columns.items():
         labels = [_written_choices(value) for value in values]
         has_written_choices = any(
-            isinstance(label, list) and not isinstance(values[i], list)
-            for i, label in enumerate(labels)
+            isinstance(label, list) and not isinstance(value, list)
+            for label, value in zip(labels, values, strict=True)
         )
         if has_written_choices:
             columns[name] = [_as_list(label) for label in labels]
@@ -389,14 +379,20 @@ def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
     return answers[0] if answers else None
 
 
-def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
+def _agreed(
+    task: Task,
+    read: Callable[[Sequence[Mapping[str, Any]]], Any],
+    options: ReadOptions,
+    *,
+    show: Callable[[Any], str],
+) -> Any:
     """Returns the label that the annotations of a task agree on, or `NoLabel` or `UnusableLabel`.
 
     Args:
         task: Of Label Studio.
-        read: Makes a label of an annotation's results.
+        read: Returns the label in an annotation's results, such as a choice or spans.
         options: `data.annotator` says whose labels count.
-        show: Makes a few words of a label.
+        show: Returns a label in a few words, for messages.
     """
     entries = _annotations(task)
     annotations = [
@@ -425,6 +421,16 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
     if isinstance(label, NoLabel) and reasons:
         return NoLabel(reason)
     return label
+
+
+def _results_of(tasks: Sequence[Task], *, with_predictions: bool) -> Iterator[Mapping[str, Any]]:
+    """Yields the results of all annotations of tasks; of models' predictions too if asked for."""
+    for task in tasks:
+        annotations = list(_annotations(task))
+        if with_predictions:
+            annotations += task.get("predictions") or ()
+        for annotation in annotations:
+            yield from annotation.get("result") or ()
 
 
 def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
@@ -523,14 +529,16 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 def _task(document: Document) -> dict[str, Any]:
     """Returns a text as a task with the spans that were predicted, and its own as annotations."""
-    result = [
-        {**_region(document.text, span), **({} if score is None else {"score": score})}
-        for span, score in document.scored
-    ]
+    regions: list[dict[str, Any]] = []
+    for span, score in document.scored:
+        region = _region(document.text, span)
+        if score is not None:
+            region["score"] = score
+        regions.append(region)
     task: dict[str, Any] = {"data": {"id": document.id, "text": document.text}}
     if document.gold is not None:
         task["annotations"] = [{"result": [_region(document.text, span) for span in document.gold]}]
-    task["predictions"] = [{"model_version": "bertctl", "result": result}]
+    task["predictions"] = [{"model_version": "bertctl", "result": regions}]
     return task
 
 
