@@ -199,53 +199,75 @@ def _train_several(
     flags: RunFlags,
     request: RecipeRequest,
     teacher: Path,
-    numbers: list[int],
+    layer_counts: list[int],
     *,
     compare_plain: bool,
 ) -> None:
-    """Trains a student of each number of layers, compares all, and answers with a table."""
-    from bertctl.training.start import check_place
+    """Trains a student for each number of layers, compares all with the teacher, and answers.
 
+    Args:
+        out: Prints the table of students; the answer as JSON has their figures and pictures.
+        flags: Where the students go, and whether they may resume or overwrite.
+        request: The recipe that was typed; the number of layers is added for each student.
+        teacher: The teacher's run folder.
+        layer_counts: Layers of each student.
+        compare_plain: Whether each student is trained without a teacher as well.
+    """
     folder = flags.output or Path("runs") / f"students-{teacher.resolve().name}"
-    resume = flags.resume or flags.resume_if_any
-    traced = {number: _traced(request, teacher, number, out) for number in numbers}
-    folders = {number: folder / f"layers-{number}" for number in numbers}
+    recipes = [_traced(request, teacher, n_layers, out)[0] for n_layers in layer_counts]
+    folders = [folder / f"layers-{n_layers}" for n_layers in layer_counts]
     # All folders before the first training: the last one may not fail after hours.
-    for student_folder in folders.values():
-        check_place(student_folder, resume=resume, overwrite=flags.overwrite)
-        if compare_plain:
-            check_place(_plain_folder(student_folder), resume=resume, overwrite=flags.overwrite)
+    _check_student_folders(folders, flags, compare_plain=compare_plain)
 
     from bertctl.jobs.distill import StudentRun, compare_students, train_student
     from bertctl.reporting.distillation_results import draw_students, students_table
 
-    students = {}
+    runs = []
     with out.third_party_kept():
-        for number in numbers:
-            out.say(f"student of {count(number, 'layer')}: {folders[number]}")
-            recipe = traced[number][0]
+        for n_layers, recipe, student_folder in zip(layer_counts, recipes, folders, strict=True):
+            out.say(f"student of {count(n_layers, 'layer')}: {student_folder}")
             path = train_student(
                 recipe,
-                folders[number],
+                student_folder,
                 overwrite=flags.overwrite,
                 listener=out,
             )
             plain = None
             if compare_plain:
                 plain = _train_plain(recipe, path, flags, out)
-            students[count(number, "layer")] = StudentRun(path, plain)
-        runtime = {"runtime.device": traced[numbers[0]][0].runtime.device}
-        compared = compare_students(list(students.values()), teacher, options=runtime, listener=out)
-    documents = dict(zip(students, compared, strict=True))
+            runs.append(StudentRun(path, plain))
+        # All recipes have the device that was typed.
+        options = {"runtime.device": recipes[0].runtime.device}
+        documents = compare_students(runs, teacher, options=options, listener=out)
+
+    names = [count(n_layers, "layer") for n_layers in layer_counts]
+    named_documents = dict(zip(names, documents, strict=True))
     pictures = [folder / "students.png", folder / "students.svg"]
-    draw_students(documents, pictures, title=f"Students of {teacher.resolve().name}")
-    answer = [
-        {"run": str(students[name].path), "layers": number, **document.as_json()}
-        for number, (name, document) in zip(numbers, documents.items(), strict=True)
+    draw_students(named_documents, pictures, title=f"Students of {teacher.resolve().name}")
+    students = [
+        {"run": str(run.path), "layers": n_layers, **document.as_json()}
+        for n_layers, run, document in zip(layer_counts, runs, documents, strict=True)
     ]
     out.answer(
-        {"students": answer, "pictures": list(map(str, pictures))},
-        students_table(documents),
+        {"students": students, "pictures": [str(picture) for picture in pictures]},
+        students_table(named_documents),
     )
     out.say(f"{pictures[0]} shows the metric over the rows per second")
-    say_next(out, use_of_run(folders[numbers[-1]], traced[numbers[0]][0].task))
+    say_next(out, use_of_run(folders[-1], recipes[0].task))
+
+
+def _check_student_folders(folders: list[Path], flags: RunFlags, *, compare_plain: bool) -> None:
+    """Refuses run folders that can't be written, before any student is trained.
+
+    Args:
+        folders: Of the students.
+        flags: Whether a student may resume or overwrite.
+        compare_plain: Whether the folders of students without a teacher are needed as well.
+    """
+    from bertctl.training.start import check_place
+
+    resume = flags.resume or flags.resume_if_any
+    for folder in folders:
+        check_place(folder, resume=resume, overwrite=flags.overwrite)
+        if compare_plain:
+            check_place(_plain_folder(folder), resume=resume, overwrite=flags.overwrite)

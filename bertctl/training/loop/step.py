@@ -1,6 +1,7 @@
 """A training step: the forward and backward passes of one global batch.
 
-They are split in micro-batches and among processes.
+A global batch is split among the processes, and each process splits its part into micro-batches.
+The gradients are those of the whole batch, however it is split.
 
 Letters: B windows in a global batch.
 """
@@ -9,7 +10,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a training step found.
+    """Losses and gradient norm of a training step.
 
     Attributes:
-        losses: of the global batch, by name.
-        grad_norm: the gradient's norm before the clipping.
+        losses: Of the global batch, by name.
+        grad_norm: Norm of the gradient before it is clipped.
     """
 
     losses: dict[str, float]
@@ -51,9 +52,17 @@ def step_with_oom_retry(
     rng: WindowRandom,
     micro_batches: MicroBatches,
 ) -> StepResult:
-    """Does a training step, and again in twice as many micro-batches if memory runs out.
+    """Takes a training step, and repeats it in twice as many micro-batches if memory runs out.
 
-    The result is that of one batch.
+    The result does not depend on the number of micro-batches.
+
+    Args:
+        engine: The network and the processes.
+        features: The training rows.
+        batch: (B,) numbers of the windows of the global batch.
+        rng: Of this step.
+        micro_batches: How many of them a batch is split into, on each process. Doubled in place
+            when memory runs out, so that later steps have as many.
     """
     while True:
         try:
@@ -68,6 +77,7 @@ def step_with_oom_retry(
             if not is_out_of_memory(error):
                 raise
             engine.optimizer.zero_grad(set_to_none=True)
+            # Recorded CUDA graphs hold memory: without them the batch may fit as it is.
             if engine.graphs is None or not engine.graphs.turn_off():
                 longest = int(features.lengths[batch].max())
                 micro_batches.double(error, longest=longest, workers=engine.workers.count)
@@ -82,53 +92,70 @@ def training_step(
     *,
     micro_batches: int,
 ) -> StepResult:
-    """Does the forward and backward passes of one global batch, and the clipping.
+    """Does the forward and backward passes of one global batch, and clips the gradients.
 
-    The optimizer's step is the caller's.
+    The caller steps the optimizer.
 
     Args:
-        engine: the network and the processes among which the batch is dealt out.
-        features: the training rows.
-        indices: (B,) the global batch.
-        rng: of this step.
-        micro_batches: how many of them each process computes its share in.
+        engine: The network, and the processes among which the batch is split.
+        features: The training rows.
+        indices: (B,) numbers of the windows of the global batch.
+        rng: Of this step.
+        micro_batches: How many of them each process splits its part into.
     """
     objective = engine.objective
     workers = engine.workers
     parts = np.array_split(indices, micro_batches * workers.count)
-    mine = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
+    local_parts = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
     if workers.count == 1:
-        mine = [part for part in mine if len(part)]
-    # Every process has to take part in the exchange of gradients, one without an example with a
-    # loss of nothing.
-    batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
+        local_parts = [part for part in local_parts if len(part)]
+    # A small batch leaves parts empty. Every process has to take part in the exchange of gradients,
+    # so an empty part is replaced by one window, whose loss counts nothing.
+    batches = []
+    for part in local_parts:
+        windows = part if len(part) else indices[:1]
+        batches.append(objective.batch(features, windows, rng))
+
     if objective.spans_batch:
-        if len(mine[0]) == len(indices):
+        if len(local_parts[0]) == len(indices):
             global_batch = batches[0]
         else:
             global_batch = objective.batch(features, indices, rng)
-        sizes = [
-            sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches]))
-            for k in range(workers.count)
-        ]
         names, losses = _across_batch(
             engine,
             global_batch,
             batches,
-            [len(part) for part in mine],
-            sizes,
+            counted=[len(part) for part in local_parts],
+            sizes=_windows_by_process(parts, micro_batches),
         )
     else:
-        names, losses = _part_by_part(engine, batches, mine)
+        names, losses = _part_by_part(engine, batches, local_parts)
+
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
-    # Each process has computed all of a loss that spans it.
-    share = workers.is_first or not objective.spans_batch
-    summed = workers.sum(np.sum([loss.tolist() for loss in losses], axis=0) * share)
-    return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
+    local_losses = np.sum([loss.tolist() for loss in losses], axis=0)
+    if objective.spans_batch and not workers.is_first:
+        # Each process has computed the whole losses: those of the first one are enough.
+        local_losses = np.zeros_like(local_losses)
+    global_losses = workers.sum(local_losses)
+    return StepResult(dict(zip(names, global_losses.tolist(), strict=True)), norm)
+
+
+def _windows_by_process(parts: Sequence[Ints], micro_batches: int) -> list[int]:
+    """Returns how many windows of a global batch each process has.
+
+    Args:
+        parts: Micro-batches of all processes, in the order of the processes.
+        micro_batches: How many of them a process has.
+    """
+    lengths = [len(part) for part in parts]
+    return [
+        sum(lengths[start : start + micro_batches])
+        for start in range(0, len(lengths), micro_batches)
+    ]
 
 
 def _clip(engine: TrainingEngine) -> float:
-    """Scales the gradients down to the largest norm allowed, and returns their norm before."""
+    """Scales the gradients down to the norm that the recipe allows, and returns their old norm."""
     import torch
 
     if engine.compute.device != "cpu":
@@ -150,9 +177,17 @@ def _clip(engine: TrainingEngine) -> float:
 def _part_by_part(
     engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]
 ) -> "tuple[list[str], list[Tensor]]":
-    """Adds up the gradients of micro-batches.
+    """Adds up the gradients of micro-batches whose losses are means over their windows.
 
-    It returns the names of the losses, and what each batch adds to them.
+    Each micro-batch goes through the network and back before the next one.
+
+    Args:
+        engine: The network and the processes.
+        batches: This process's micro-batches.
+        parts: Numbers of the windows of each micro-batch; none for a stand-in.
+
+    Returns:
+        The names of the losses, and for each micro-batch what it adds to them, in that order.
     """
     import torch
 
@@ -162,19 +197,22 @@ def _part_by_part(
     counts = _global_counts(objective, batches, parts, workers)
 
     def passes(device_batch: Batch, divisors: "Tensor") -> "Tensor":
+        """Takes a micro-batch forward and back; returns what it adds to the losses."""
         outputs = objective.forward(engine.backend, device_batch)
         sums = objective.losses(outputs, device_batch)
         means = torch.stack([sums[name] for name in counts]) / divisors
-        # The exchange takes the mean over the processes, and the sum is meant.
+        # The exchange averages the gradients over the processes. The factor makes it a sum.
         engine.accelerator.backward(means.sum() * workers.count)
         return means.detach()
 
     losses = []
     for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
-        # A process without examples of its own computes a stand-in, which infinity makes a 0.
-        divisors = torch.tensor(
-            [float(max(1, count)) if len(part) else math.inf for count in counts.values()]
-        )
+        # The losses are sums over the micro-batch, divided by the count of the global batch. A
+        # stand-in for an empty part is divided by infinity, and adds 0.
+        if len(part):
+            divisors = torch.tensor([float(max(1, count)) for count in counts.values()])
+        else:
+            divisors = torch.full((len(counts),), math.inf)
         with _exchanged(engine, last=number + 1 == len(batches)):
             if engine.graphs is not None:
                 losses.append(engine.graphs.run(passes, batch, divisors))
@@ -190,63 +228,96 @@ def _across_batch(
     counted: Sequence[int],
     sizes: Sequence[int],
 ) -> "tuple[list[str], list[Tensor]]":
-    """Computes the gradients of losses that look across the whole batch.
+    """Computes the gradients of losses that compare windows of the whole batch with each other.
 
-    It returns their names, and them.
-
-    Several micro-batches are computed twice: once for their outputs, of which the losses and the
-    gradients with respect to them are computed, and once more, with the same random numbers, to
-    take these gradients on to the weights (Gao et al. 2021, "Scaling Deep Contrastive Learning
-    Batch Size under Memory Limited Setup", section 3).
+    If there are several micro-batches, each is computed twice: first for its outputs, from which
+    the losses and the gradients with respect to the outputs are computed; then again, with the same
+    random numbers, to carry these gradients on to the weights (Gao et al. 2021, "Scaling Deep
+    Contrastive Learning Batch Size under Memory Limited Setup", section 3).
 
     Args:
-        engine: the network and the processes.
-        global_batch: the global batch, for what its losses look at besides outputs.
-        batches: this process's micro-batches.
-        counted: windows of each of them that are its own.
-        sizes: windows of each process.
+        engine: The network and the processes.
+        global_batch: The global batch, whose labels and the like the losses need besides outputs.
+        batches: This process's micro-batches.
+        counted: Windows of each micro-batch that belong to the batch: 0 for a stand-in.
+        sizes: Windows of each process.
+
+    Returns:
+        The names of the losses, and their values in that order, as a list of one tensor.
     """
     import torch
 
     objective = engine.objective
     workers = engine.workers
     device = engine.compute.device
+    # Gao et al. call this gradient caching.
     is_cached = len(batches) > 1
-    states = []
+    random_states = []
     outputs = []
     with torch.set_grad_enabled(not is_cached):
         for batch in batches:
-            states.append(generator_states())
+            random_states.append(generator_states())
             outputs.append(objective.forward(engine.backend, batch.to(device)))
-    local_outputs = outputs[0]
     if is_cached:
-        local_outputs = torch.cat(
-            [output[:count] for output, count in zip(outputs, counted, strict=True)]
-        ).requires_grad_()
+        real_outputs = [output[:count] for output, count in zip(outputs, counted, strict=True)]
+        local_outputs = torch.cat(real_outputs).requires_grad_()
+    else:
+        local_outputs = outputs[0]
+
     device_batch = global_batch.to(device)
     sums = objective.losses(_gathered(local_outputs, sizes, workers), device_batch)
     counts = objective.counts(device_batch)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
-    # The exchange takes the mean over the processes, and the sum is meant.
-    total = torch.stack([*losses.values()]).sum() * workers.count
-    if not is_cached:
-        engine.accelerator.backward(total)
-    else:
+    # The exchange averages the gradients over the processes. The factor makes it a sum.
+    total = torch.stack(list(losses.values())).sum() * workers.count
+    if is_cached:
         (gradient,) = torch.autograd.grad(total, local_outputs)
         gradients = torch.split(gradient, list(counted))
-        for number, (batch, part, state) in enumerate(zip(batches, gradients, states, strict=True)):
-            with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
-                set_generators(state)
-                output = objective.forward(engine.backend, batch.to(device))
-                # The gradient of this product with respect to `output` is `part`. The second term
-                # adds nothing: it keeps all of the output in the graph.
-                product = (output[: len(part)] * part).sum()
-                engine.accelerator.backward(product + 0.0 * output.sum())
+        _carry_on_gradients(engine, batches, gradients, random_states)
+    else:
+        engine.accelerator.backward(total)
     return list(losses), [torch.stack([loss.detach() for loss in losses.values()])]
 
 
+def _carry_on_gradients(
+    engine: TrainingEngine,
+    batches: Sequence[Batch],
+    gradients: "Sequence[Tensor]",
+    random_states: Sequence[Any],
+) -> None:
+    """Computes micro-batches again, and carries gradients of their outputs on to the weights.
+
+    Args:
+        engine: The network and the processes.
+        batches: This process's micro-batches.
+        gradients: For each micro-batch, those with respect to the outputs of its own windows; none
+            for a stand-in.
+        random_states: States of the generators when each micro-batch was computed first.
+    """
+    import torch
+
+    for number, batch in enumerate(batches):
+        gradient = gradients[number]
+        is_last = number + 1 == len(batches)
+        with _exchanged(engine, last=is_last), torch.random.fork_rng():
+            set_generators(random_states[number])
+            output = engine.objective.forward(engine.backend, batch.to(engine.compute.device))
+            # The gradient of this product with respect to `output` is `gradient`.
+            product = (output[: len(gradient)] * gradient).sum()
+            # The product of a stand-in has no terms. The exchange of gradients still needs a graph
+            # that reaches all weights, so 0 times the output is added.
+            engine.accelerator.backward(product + 0.0 * output.sum())
+
+
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which gradients are exchanged among the processes, or not yet."""
+    """Returns the context of a backward pass, in which gradients are exchanged after the last one.
+
+    The processes add up the gradients of their micro-batches, and exchange the sums once.
+
+    Args:
+        engine: The network and the processes.
+        last: Whether this is the last micro-batch.
+    """
     if last:
         return contextlib.nullcontext()
     without_exchange: contextlib.AbstractContextManager[None] = engine.accelerator.no_sync(
@@ -258,34 +329,42 @@ def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractCont
 def _global_counts(
     objective: TaskObjective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
-    """Returns what the losses count in all micro-batches of all processes.
+    """Returns, for each loss, how many terms it has in the global batch, such as rows or tokens.
 
-    An uneven split then changes nothing.
+    Each micro-batch divides its sum of terms by this number, so that an uneven split of the batch
+    changes nothing.
+
+    Args:
+        objective: Counts the terms of a micro-batch.
+        batches: This process's micro-batches.
+        parts: Numbers of the windows of each micro-batch; none for a stand-in, which isn't counted.
+        workers: The processes, whose counts are added up.
     """
     counts = dict.fromkeys(objective.counts(batches[0]), 0.0)
     for batch, part in zip(batches, parts, strict=True):
         if len(part):
             for name, number in objective.counts(batch).items():
                 counts[name] += number
-    mine = np.array(list(counts.values()), dtype=np.float64)
-    return dict(zip(counts, workers.sum(mine).tolist(), strict=True))
+    local_counts = np.array(list(counts.values()), dtype=np.float64)
+    return dict(zip(counts, workers.sum(local_counts).tolist(), strict=True))
 
 
 def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":
     """Returns the outputs of all processes in the order of the batch.
 
-    Gradients flow into this process's own.
+    Gradients flow into the outputs of this process only: the others are constants here.
 
     Args:
-        outputs: of this process's windows, the first dimension runs over them.
-        sizes: windows of each process.
-        workers: the processes.
+        outputs: Of this process's windows, which are the first dimension.
+        sizes: Windows of each process.
+        workers: The processes.
     """
     if workers.count == 1:
         return outputs
     import torch
 
     n_local = sizes[workers.rank]
+    # Arrays of one shape are exchanged, so each is filled up to the largest number of windows.
     padded = torch.zeros((max(sizes), *outputs.shape[1:]))
     padded[:n_local] = outputs[:n_local].detach()
     pieces = [
@@ -293,5 +372,6 @@ def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Ten
         for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
     ]
     pieces[workers.rank] = outputs[:n_local]
-    # Adding 0 keeps a process without a window in the exchange of gradients.
+    # The outputs of a process without a window are a stand-in's and were cut off above. Adding 0
+    # times them keeps the process in the exchange of gradients.
     return torch.cat(pieces) + 0.0 * outputs.sum()
