@@ -63,13 +63,13 @@ class Judgement:
     """Outcome of one limit.
 
     Attributes:
-        limit: what was asked.
-        verdict: by the policy.
-        metric: of the run (or its slice), with its interval.
-        change: run minus baseline, for drops and gains.
-        baseline: the baseline's value, for drops and gains.
-        corrected: the interval for the best of all that was compared on the split; the plain one
-            without a choice.
+        limit: The limit that was checked.
+        verdict: Pass, fail or inconclusive, by the policy.
+        metric: Metric of the run (or its slice), with its interval.
+        change: Run minus baseline, for drops and gains.
+        baseline: The baseline's value, for drops and gains.
+        corrected: Ends of the interval of `change` or `metric`, corrected for what was chosen on
+            the split; without a choice the plain ones.
         detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None
             without interval.
         message: a sentence.
@@ -183,9 +183,9 @@ class GateResult:
         }
 
     def checks(self) -> list[Check]:
-        """Returns the checks for pipelines, under the same names in every build.
+        """Returns the checks for reports of pipelines, under the same names in every build.
 
-        Lenient makes warnings.
+        With `lenient`, inconclusive checks are warnings.
         """
         group = f"bertctl gate, {self.split}"
         checks = []
@@ -239,16 +239,16 @@ def gate(
     policy: Policy,
     allow_constant: bool = False,
 ) -> GateResult:
-    """Returns the verdict on a run by each limit, and what should be known of it.
+    """Checks the metrics of a finished run against limits, and returns the verdict on each.
 
     Args:
-        run: a run's folder, or a metrics.json.
-        limits: at least one.
-        baseline: what drops are measured from: a run's folder (paired), or a metrics.json
-            (unpaired).
-        split: see `FinishedRun.split`.
-        policy: strict, point or lenient.
-        allow_constant: whether a run may pass that is not above the best constant answer.
+        run: Folder of the run, or its metrics.json.
+        limits: Limits to check; at least one.
+        baseline: The run that drops are measured from: its folder, for a paired comparison, or its
+            metrics.json, for an unpaired one. None if no drop is checked.
+        split: Split whose metrics are checked; None to choose one as `FinishedRun.split` does.
+        policy: How inconclusive checks count: `strict`, `point` or `lenient`.
+        allow_constant: Whether a run may pass that is not better than the best constant answer.
 
     Raises:
         UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is
@@ -284,10 +284,15 @@ def gate(
     limits = [
         replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits
     ]
-    with loading(f"the run {run}" + (f" or {baseline}" if baseline else ""), remedy=DAMAGED):
+    # A file that is damaged may belong to either run: the message names both.
+    runs_text = f"the run {run}"
+    if baseline is not None:
+        runs_text += f" or {baseline}"
+    with loading(runs_text, remedy=DAMAGED):
         judge = _Judge(ours, theirs, chosen, allow_constant=allow_constant)
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
     notes = [*judge.notes, *_cautions(ours, chosen, judgements, policy)]
+    # Nobody named a split, and it isn't one of those that are expected.
     if split is None and chosen not in ("validation", CONFIRM):
         notes.append(f"looked at the split '{chosen}', as the run has no 'validation'")
     return GateResult(
@@ -303,8 +308,8 @@ def gate(
 class _Judge:
     """Judges a run by limits.
 
-    Its predictions are read at once, to see whether it gives one answer to everything. Where that
-    is allowed, they are read when the first limit needs them.
+    Its predictions are read at once, to see whether it gives one answer to everything. If such a
+    run may pass, they are read only when the first limit needs them.
 
     Args:
         ours: The run.
@@ -315,6 +320,8 @@ class _Judge:
     Attributes:
         notes: What a person should know of how it was judged.
         constant: The one answer that the run gives to everything, or None.
+        answers: The interpretation of its predictions; None if it has none or they are not needed.
+        compared: Number of evaluations, settings and so on that the split has chosen among.
     """
 
     def __init__(
@@ -341,7 +348,8 @@ class _Judge:
         for line in self.lines:
             labels.update(answers.labels_of(line) or ())
         n_rare = sum(n_examples < _RARE for n_examples in labels.values())
-        if n_rare and len(labels) > 2 and "f1_macro" in self.ours.metrics.metrics[self.split]:
+        has_macro_f1 = "f1_macro" in self.ours.metrics.metrics[self.split]
+        if n_rare and len(labels) > 2 and has_macro_f1:
             rare_labels = f"{n_rare} of {len(labels)} labels have fewer than {_RARE} examples"
             self.notes.append(
                 f"{rare_labels}: intervals of means over labels, such as macro F1, are too short"
@@ -369,28 +377,73 @@ class _Judge:
         ends = simultaneous(
             metric.value, (metric.low, metric.high), self.compared, at_least=at_least
         )
+        direction = "at least" if at_least else "at most"
+        return self._judgement(
+            limit,
+            policy,
+            metric,
+            value=metric.value,
+            ends=ends,
+            bound=limit.limit,
+            clusters=metric.clusters,
+            finding=self._value_text(limit, metric, ends),
+            allowed=f"{direction} {limit.limit:g}",
+        )
+
+    def _judgement(
+        self,
+        limit: Limit,
+        policy: Policy,
+        metric: MetricValue,
+        *,
+        value: float,
+        ends: tuple[float | None, float | None],
+        bound: float,
+        clusters: int | None,
+        finding: str,
+        allowed: str,
+        change: Difference | None = None,
+        baseline: float | None = None,
+    ) -> Judgement:
+        """Returns the judgement of one limit: its verdict, its sentence, and what would decide it.
+
+        Args:
+            limit: What was asked.
+            policy: How an inconclusive check counts.
+            metric: The run's metric, or that of its slice.
+            value: What is compared with the bound: the metric, or its change.
+            ends: Ends of its interval, corrected for the choice; both None without an interval.
+            bound: The value has to be at least this, or at most if lower is better.
+            clusters: Clusters of examples behind the interval; None if the examples are unrelated.
+            finding: Name, value and interval, as the beginning of the sentence.
+            allowed: What was asked, as the sentence says it, such as `at least 0.9`.
+            change: Run minus baseline, for drops and gains.
+            baseline: The baseline's metric, for drops and gains.
+        """
+        at_least = metric.higher_is_better
+        low, high = ends
         verdict = decide(
-            metric.value,
-            *ends,
-            limit.limit,
+            value,
+            low,
+            high,
+            bound,
             at_least=at_least,
             policy=policy,
-            clusters=metric.clusters,
+            clusters=clusters,
         )
-        direction = "at least" if at_least else "at most"
         if at_least:
-            is_good = metric.value >= limit.limit
+            is_good = value >= bound
         else:
-            is_good = metric.value <= limit.limit
+            is_good = value <= bound
         message = _sentence(
-            self._value_text(limit, metric, ends),
+            finding,
             verdict,
             policy,
             ends,
-            allowed=f"{direction} {limit.limit:g}",
+            allowed,
             is_good=is_good,
             bad_end_is_low=at_least,
-            clusters=metric.clusters,
+            clusters=clusters,
         )
         verdict, message = self._above_constant(
             limit,
@@ -403,18 +456,19 @@ class _Judge:
             limit=limit,
             verdict=verdict,
             metric=metric,
-            change=None,
-            baseline=None,
+            change=change,
+            baseline=baseline,
             corrected=ends,
             detectable=_detectable(
-                metric.value,
-                *ends,
+                value,
+                low,
+                high,
                 n=metric.n,
                 at_least=at_least,
             ),
             message=message,
         )
-        return _with_ways_out(judgement, limit.limit, at_least=at_least)
+        return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _value_text(
         self, limit: Limit, metric: MetricValue, ends: tuple[float | None, float | None]
@@ -442,7 +496,7 @@ class _Judge:
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
         """Returns the judgement of a metric that is no number.
 
-        It never passes, not with `lenient` either.
+        It never passes. With `lenient` it fails, as an inconclusive check would pass there.
         """
         examples = count(metric.n, "example")
         message = (
@@ -480,9 +534,11 @@ class _Judge:
         baseline = baseline_of(self.ours.metrics, self.split, limit.metric)
         if self.allow_constant or baseline is None or limit.slice is not None or verdict == "fail":
             return verdict, message
+        # The stored baseline is one constant answer; another one may be better by this metric.
         if self.answers:
             baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
-        # Recall of a label: a constant answer has all of it, and nothing has more.
+        # The recall of a label is 1 if everything gets this label, and no run can be better. If the
+        # primary metric of a constant answer is below 1, this says nothing about the run.
         primary_baseline = baseline_of(self.ours.metrics, self.split, self.ours.primary)
         is_full = baseline >= 1.0 > (primary_baseline or 0.0)
         if metric.higher_is_better and is_full:
@@ -517,94 +573,63 @@ class _Judge:
         return contributions.metric()
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
-        """Returns whether the run is at most so much worse than another run."""
+        """Returns whether a metric of the run is worse than another run's by at most the limit.
+
+        Args:
+            limit: The metric, and the largest drop that is allowed (a rise if lower is better).
+            policy: How an inconclusive check counts.
+            theirs: The other run.
+        """
         name = limit.metric
         metric = self.ours.metric(self.split, name)
-        baseline = theirs.metric(theirs.split(self.split), name)
+        their_split = theirs.split(self.split)
+        baseline = theirs.metric(their_split, name)
         if not (metric.is_defined and baseline.is_defined):
             return self._undefined(limit, metric, policy)
+
+        higher_is_better = metric.higher_is_better
+        value = metric.value - baseline.value
         change = self._change(name, theirs)
-        at_least = metric.higher_is_better
-        if at_least:
-            bound = -limit.limit
-        else:
-            bound = limit.limit
-        # Two runs that were chosen among equally many need no correction of their difference.
-        n_compared = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
-        ends = (None, None) if change is None else (change.low, change.high)
-        low, high = simultaneous(metric.value - baseline.value, ends, n_compared, at_least=at_least)
-        if change is None:
-            clusters = None
-        else:
+        clusters = None
+        ends: tuple[float | None, float | None] = (None, None)
+        if change is not None:
             clusters = change.clusters
-        verdict = decide(
-            metric.value - baseline.value,
-            low,
-            high,
-            bound,
-            at_least=at_least,
-            policy=policy,
-            clusters=clusters,
-        )
+            ends = (change.low, change.high)
+        # Two runs that were chosen among equally many need no correction of their difference. If
+        # ours was chosen among k times as many, the interval is corrected for k.
+        n_compared = math.ceil(self.compared / theirs.compared_on(their_split))
+        ends = simultaneous(value, ends, n_compared, at_least=higher_is_better)
+
         finding = (
             f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against "
             f"{baseline.value:.4f}"
         )
         if change is not None:
-            if change.clusters:
-                clusters_text = f", {change.clusters} clusters"
-            else:
-                clusters_text = ""
-            finding += (
-                f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
-                f"p {change.p:.2g}{_differing(change)}{clusters_text})"
-            )
-        change_for_worse = "drop" if at_least else "rise"
-        allowed = f"a {change_for_worse} of at most {limit.limit:g}"
-        if at_least:
-            is_good = metric.value - baseline.value >= bound
-        else:
-            is_good = metric.value - baseline.value <= bound
-        message = _sentence(
-            finding,
-            verdict,
-            policy,
-            (low, high),
-            allowed,
-            is_good=is_good,
-            bad_end_is_low=at_least,
-            clusters=clusters,
-        )
-        verdict, message = self._above_constant(
+            finding += _change_text(change, ends)
+        change_for_worse = "drop" if higher_is_better else "rise"
+        return self._judgement(
             limit,
-            metric,
             policy,
-            verdict,
-            message,
-        )
-        detectable = _detectable(
-            metric.value - baseline.value,
-            low,
-            high,
-            n=metric.n,
-            at_least=at_least,
-        )
-        judgement = Judgement(
-            limit=limit,
-            verdict=verdict,
-            metric=metric,
+            metric,
+            value=value,
+            ends=ends,
+            bound=-limit.limit if higher_is_better else limit.limit,
+            clusters=clusters,
+            finding=finding,
+            allowed=f"a {change_for_worse} of at most {limit.limit:g}",
             change=change,
             baseline=baseline.value,
-            corrected=(low, high),
-            detectable=detectable,
-            message=message,
         )
-        return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
         """Returns whether the run is better than a baseline on the same rows.
 
-        It is if the interval of their difference has only gains.
+        It passes if every value in the interval of their difference is a gain.
+
+        Args:
+            limit: The metric that is compared.
+            policy: How an inconclusive check counts.
+            baseline_name: Name of the baseline, such as `frozen`.
         """
         metric = self.ours.metric(self.split, limit.metric)
         if not metric.is_defined:
@@ -614,58 +639,30 @@ class _Judge:
         else:
             change, baseline = baseline_difference(self.ours, baseline_name, self.split, self.lines)
 
-        at_least = metric.higher_is_better
-        bound = ANY_GAIN if at_least else -ANY_GAIN
+        # The baseline was not chosen on this split, so the whole choice of the run is corrected.
         low, high = simultaneous(
-            change.value, (change.low, change.high), self.compared, at_least=at_least
-        )
-        verdict = decide(
             change.value,
-            low,
-            high,
-            bound,
-            at_least=at_least,
-            policy=policy,
-            clusters=change.clusters,
+            (change.low, change.high),
+            self.compared,
+            at_least=metric.higher_is_better,
         )
         title = baseline_title(baseline_name)
         differing = _differing(change)
         interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
-        message = _sentence(
+        return self._judgement(
+            limit,
+            policy,
+            metric,
+            value=change.value,
+            ends=(low, high),
+            bound=ANY_GAIN if metric.higher_is_better else -ANY_GAIN,
+            clusters=change.clusters,
             finding=f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against "
             f"{baseline:.4f} of {title}, a change of {change.value:+.4f} ({interval})",
-            verdict=verdict,
-            policy=policy,
-            ends=(low, high),
             allowed=f"better than {title}",
-            is_good=change.value >= bound if at_least else change.value <= bound,
-            bad_end_is_low=at_least,
-            clusters=change.clusters,
-        )
-        verdict, message = self._above_constant(
-            limit,
-            metric,
-            policy,
-            verdict,
-            message,
-        )
-        judgement = Judgement(
-            limit=limit,
-            verdict=verdict,
-            metric=metric,
             change=change,
             baseline=baseline,
-            corrected=(low, high),
-            detectable=_detectable(
-                change.value,
-                low,
-                high,
-                n=metric.n,
-                at_least=at_least,
-            ),
-            message=message,
         )
-        return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _change(self, name: str, theirs: FinishedRun) -> Difference | None:
         """Returns our metric minus theirs: paired if both have predictions, else with a note.
@@ -684,13 +681,13 @@ class _Judge:
                 )
             return self._pair.difference(name)
         if theirs.folder is None:
-            bare = theirs
+            without_predictions = theirs
         else:
-            bare = self.ours
+            without_predictions = self.ours
         note = (
-            f"unpaired: {bare.path} has no predictions, so whether both saw the same examples "
-            "can't be checked, and the interval is wider than a paired one; give the run's folder "
-            "for that"
+            f"unpaired: {without_predictions.path} has no predictions, so whether both saw the "
+            "same examples can't be checked, and the interval is wider than a paired one; give the "
+            "run's folder for that"
         )
         if note not in self.notes:
             self.notes.append(note)
@@ -712,8 +709,29 @@ def _wrong_direction(limit: Limit, *, higher_is_better: bool) -> UsageError:
     )
 
 
+def _change_text(change: Difference, ends: tuple[float | None, float | None]) -> str:
+    """Returns a change with its interval, test and examples, as the end of a sentence.
+
+    Args:
+        change: Run minus baseline.
+        ends: Ends of its interval, corrected for the choice of the run.
+    """
+    low, high = ends
+    if change.clusters:
+        clusters = f", {change.clusters} clusters"
+    else:
+        clusters = ""
+    return (
+        f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
+        f"p {change.p:.2g}{_differing(change)}{clusters})"
+    )
+
+
 def _differing(change: Difference) -> str:
-    """Returns how many examples two runs answer differently, as the end of a list, if known."""
+    """Returns how many examples two runs answer differently, as the end of a list.
+
+    The text is empty if that is not known.
+    """
     if change.changed is None:
         return ""
     return f", {change.changed} of {change.n} examples differ"
@@ -750,32 +768,44 @@ def _cautions(
 
 
 def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Judgement:
-    """Returns an inconclusive judgement with what would decide it; another one as it is."""
+    """Returns an inconclusive judgement with what would decide it; any other one as it is.
+
+    Args:
+        judgement: The judgement without `ways_out`.
+        bound: The value has to be at least this, or at most.
+        at_least: Which of the two.
+    """
     if judgement.verdict != "inconclusive":
         return judgement
     value, low, high = judgement.estimate
-    end = low if at_least else high
-    # The interval meets the limit: it is inconclusive only as the constant answer is too near.
-    if end is not None and ((end >= bound) if at_least else (end <= bound)):
+    bad_end = low if at_least else high
+    if bad_end is None:
+        meets_limit = False
+    elif at_least:
+        meets_limit = bad_end >= bound
+    else:
+        meets_limit = bad_end <= bound
+    # The whole interval meets the limit, so it is inconclusive because of the constant answer.
+    if meets_limit:
         constant_ways_out = (
             "More examples would show whether it is better than the best constant prediction.",
             "`allow_constant=True` decides by the limit alone.",
         )
         return replace(judgement, ways_out=constant_ways_out)
-    if end is None:
+    if bad_end is None:
         needed = None
     else:
         needed = examples_needed(
             judgement.limit,
             value,
-            end,
+            bad_end,
             bound,
             judgement.metric.n,
         )
     sentences = ways_out(
         judgement.limit,
         value,
-        end,
+        bad_end,
         bound,
         judgement.metric,
     )
@@ -841,10 +871,17 @@ def _sentence(
 def _detectable(
     value: float, low: float | None, high: float | None, *, n: int, at_least: bool
 ) -> float | None:
-    """Returns the smallest distance from a limit that so many examples show in 4 of 5 cases.
+    """Returns the smallest distance from a limit that n examples show in 4 of 5 cases.
 
     For a model compared with itself, it is the distance that one different answer makes. It is None
     without an interval.
+
+    Args:
+        value: The metric, or its change.
+        low: Low end of its interval.
+        high: High end of its interval.
+        n: Number of examples.
+        at_least: Whether the low end is the one that has to meet the limit.
     """
     if low is None or high is None:
         return None

@@ -37,6 +37,8 @@ from bertctl.sweeps.results import CellResult, Score, SettingScores, read_lines,
 from bertctl.tasks.answers import Line
 
 ALPHA = 0.05
+"""A difference with a p value below this is called significant."""
+
 _FEWEST_PAIRED = 4
 """Seeds from which runs of equal seeds are compared in pairs. The spread of 2 or 3 differences is
 hardly known: up to 10 % of equal settings would be called different."""
@@ -45,7 +47,9 @@ _START_AND_ORDER = ("model.", "data.", "task", "training.batch_size")
 """Fields, or their sections, with which equal seeds give another initial head or other batches."""
 
 _DRAWS = 1_000
-_SEED = 0  # of PCG64: the same sweep says the same
+"""Draws of the bootstrap that corrects the best score for the choice."""
+
+_SEED = 0  # of the draws: the same sweep always gives the same figures
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,14 @@ def ranked(
     """Returns the settings, the best one first; by their mean or by their best score.
 
     Settings whose runs have all collapsed come after all others: one answer to everything can score
-    well where one label is frequent. Those without any value come last, of them first those that
-    were stopped at the later rung, the best score there first.
+    well where one label is frequent. Settings without any score come last. Among these, one that
+    successive halving stopped at a later rung comes first, then the one with the better score at
+    that rung.
+
+    Args:
+        plan: Plan of the sweep.
+        settings: Scores of each setting, in any order.
+        by: `mean` over the seeds, or `best-run`.
     """
     return sorted(settings, key=lambda setting: _sort_key(plan, setting, by))
 
@@ -80,10 +90,15 @@ def ranked(
 def _sort_key(
     plan: SweepPlan, setting: SettingScores, by: Choose
 ) -> tuple[bool, bool, float, float, float, int]:
-    """Returns the key that puts the best setting first; the smaller of two keys is the better.
+    """Returns the key by which `ranked` sorts a setting: the better one has the smaller key.
 
     `plan.sign` times a metric is smaller for the better value. Of equal scores, fewer epochs come
     first, then the setting that was planned first.
+
+    Args:
+        plan: Plan of the sweep.
+        setting: The setting with its scores.
+        by: See `ranked`.
     """
     best = best_score(plan, setting)
     if by == "mean" or best is None:
@@ -94,28 +109,28 @@ def _sort_key(
     stopped_at = 0.0
     if value is None:
         # Without a score, the later rung counts as better, then the best score at that rung.
-        stopped_at = -max((_rung_share(plan, cell) for cell in setting.cells), default=0.0)
-        signed_value = min(
-            (plan.sign * (cell.rung_value or 0.0) for cell in setting.cells), default=0.0
-        )
+        rungs = [_rung_number(plan, cell) for cell in setting.cells]
+        rung_values = [plan.sign * (cell.rung_value or 0.0) for cell in setting.cells]
+        stopped_at = -max(rungs, default=0.0)
+        signed_value = min(rung_values, default=0.0)
     else:
         signed_value = plan.sign * value
     epochs = float(setting.values.get("training.epochs", 0))
     return value is None, has_collapsed, stopped_at, signed_value, epochs, setting.index
 
 
-def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
-    """Returns the number of the rung where a run was stopped; 0 where it was not."""
+def _rung_number(plan: SweepPlan, cell: CellResult) -> float:
+    """Returns the number, from 1, of the rung where a run was stopped; 0 if it was not stopped."""
     if cell.step is None:
         return 0.0
     return 1.0 + plan.rungs[cell.name].index(cell.step)
 
 
 def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
-    """Returns the best score of a setting.
+    """Returns the best score of a setting; None if it has none.
 
-    It is chosen among the seeds that went well, else among those trained to their end, else among
-    all.
+    Only scores of seeds whose runs are done count. If there are none, those of other runs that were
+    trained to their end count, such as collapsed ones; and if there are none of these either, all.
     """
     valued = [score for score in setting.scores if score.value is not None]
     succeeded = [score for score in valued if score.state == "done"]
@@ -128,18 +143,18 @@ def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
 
 
 def is_whole(score: Score) -> bool:
-    """Returns whether its runs were trained to their end.
+    """Returns whether the runs of a score were trained to their end.
 
-    Their recipe alone then gives the same. A collapsed run that was not stopped early was.
+    Their recipes alone then give the same scores again, without the sweep that stops runs early. A
+    collapsed run counts if it has no message: one that was stopped early has a message.
     """
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
 
 def best_cell(plan: SweepPlan, settings: Sequence[SettingScores]) -> CellResult | None:
-    """Returns the run that the sweep recommends.
+    """Returns the run that the sweep recommends: the best run of the chosen setting.
 
-    Of the chosen setting it is that with its best score, of folds the first. It is None when no run
-    has been trained to its end.
+    With folds it is the run of the first fold. It is None if that run was not trained to its end.
     """
     score = best_score(plan, ranked(plan, settings, by=plan.choose)[0])
     if score is not None and is_whole(score):
@@ -154,21 +169,16 @@ def compare_settings(
 
     With `best-run` it compares their best runs alone.
 
+    Args:
+        plan: Plan of the sweep.
+        first: The setting whose score is the minuend of the difference.
+        second: The other setting.
+
     Raises:
         BertctlError: no seed with predictions in both, other examples, or predictions that don't
             give the metric.
     """
-    ours = _answered(first)
-    theirs = _answered(second)
-    if plan.choose == "best-run":
-        pairs = [(best_score(plan, first), best_score(plan, second))]
-    else:
-        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-    score_pairs = [
-        (a, b)
-        for a, b in pairs
-        if a is not None and b is not None and a.seed in ours and b.seed in theirs
-    ]
+    score_pairs = _comparable_scores(plan, first, second)
     if not score_pairs:
         raise UnavailableError("the two have no seed with predictions in common")
 
@@ -191,8 +201,36 @@ def compare_settings(
     )
 
 
-def _answered(setting: SettingScores) -> dict[int, Score]:
-    """Returns the scores that stand on answers, by seed."""
+def _comparable_scores(
+    plan: SweepPlan, first: SettingScores, second: SettingScores
+) -> list[tuple[Score, Score]]:
+    """Returns the pairs of scores by which two settings are compared.
+
+    There is a pair for each seed with predictions in both settings; with `best-run` only the pair
+    of the best runs, if both have predictions.
+    """
+    first_by_seed = _scores_with_predictions(first)
+    second_by_seed = _scores_with_predictions(second)
+    if plan.choose == "best-run":
+        best_of_first = best_score(plan, first)
+        best_of_second = best_score(plan, second)
+        if best_of_first is None or best_of_second is None:
+            return []
+        if best_of_first.seed in first_by_seed and best_of_second.seed in second_by_seed:
+            return [(best_of_first, best_of_second)]
+        return []
+    return [
+        (score, second_by_seed[seed])
+        for seed, score in first_by_seed.items()
+        if seed in second_by_seed
+    ]
+
+
+def _scores_with_predictions(setting: SettingScores) -> dict[int, Score]:
+    """Returns the scores of a setting that come from predictions, by seed.
+
+    A diverged run has none: its score is the majority's, or the worst of the sweep.
+    """
     return {
         score.seed: score
         for score in setting.scores
@@ -201,9 +239,9 @@ def _answered(setting: SettingScores) -> dict[int, Score]:
 
 
 def _start_alike(first: SettingScores, second: SettingScores) -> bool:
-    """Returns whether runs of equal seeds start alike in both settings.
+    """Returns whether runs of equal seeds begin with the same head and see the same batches.
 
-    They begin with the same head and see the same batches.
+    This holds if the two settings differ in no field that decides head or batches.
     """
     fields = first.values.keys() | second.values.keys()
     differing = [field for field in fields if first.values.get(field) != second.values.get(field)]
@@ -221,9 +259,10 @@ def _difference(
         is_paired: Whether runs of equal seeds are compared with each other; otherwise the seeds of
             the two settings count as independent.
     """
-    # First and second setting take turns: even positions are the first's, odd ones the second's.
+    # All scores in one call, so that their examples have one order. The settings take turns: even
+    # positions are the first's, odd ones the second's.
     scored = contributions_of(plan, list(chain.from_iterable(score_pairs)))
-    if len(score_pairs) == 1:
+    if len(score_pairs) == 1:  # two runs are compared over their examples alone
         return scored[0].difference(scored[1])
     if is_paired:
         compute_difference = paired_difference
@@ -243,73 +282,85 @@ def _linear_table(scored: Sequence[Contributions]) -> Floats:
 
 
 def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contributions]:
-    """Returns what each example adds to each score, the examples in the same order.
+    """Returns for each score what each example adds to it, from the predictions of its runs.
+
+    The examples have the order of the first score in all of them.
 
     Raises:
-        BertctlError: predictions that are not there, are of other examples, or of a single example
-            or cluster.
+        BertctlError: Predictions are missing, are of other examples than those of the first score,
+            or are of a single example or cluster.
     """
-    lines: list[list[Line]] = []
+    lines_by_score: list[list[Line]] = []
     for score in scores:
-        read = read_lines(plan, score.cells)
-        names = (scores[0].cells[0].name, score.cells[0].name)
-        lines.append(aligned(lines[0], read, names=names) if lines else read)
-    contributions = [score_lines(plan, line) for line in lines]
-    if (
-        not contributions
-        or (number_of(contributions[0].clusters) or len(contributions[0].rows)) < 2
-    ):
+        lines = read_lines(plan, score.cells)
+        if lines_by_score:
+            run_names = (scores[0].cells[0].name, score.cells[0].name)
+            lines = aligned(lines_by_score[0], lines, names=run_names)
+        lines_by_score.append(lines)
+    contributions = [score_lines(plan, lines) for lines in lines_by_score]
+
+    n_unrelated = 0
+    if contributions:
+        n_unrelated = number_of(contributions[0].clusters) or len(contributions[0].rows)
+    if n_unrelated < 2:
         raise UnavailableError("no run has answers to two unrelated examples")
     return contributions
 
 
 def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, float]:
-    """Returns what to expect of the choice among these settings.
+    """Returns the scores to expect of the chosen setting on other examples.
 
-    It leaves out the luck of having been the best of many: of the chosen setting with another seed,
-    and of its best run, on other examples. Diverged runs count with what they are worth.
+    The first is that of the setting with a new seed, the second that of its best run. Both are
+    corrected for the luck of the setting that was the best of many. Diverged runs count with their
+    scores: the majority's, or the worst of the sweep.
+
+    Args:
+        plan: Plan of the sweep.
+        settings: Scores of all its settings.
 
     Raises:
-        BertctlError: a score without predictions, or with others.
+        BertctlError: A run that is not diverged has no predictions, or those of other examples.
     """
-    valued = [setting for setting in settings if setting.mean is not None]
-    answered = list(chain.from_iterable(_answered(setting).values() for setting in valued))
-    contributions = contributions_of(plan, answered)
-    by_score = {
+    scored_settings = [setting for setting in settings if setting.mean is not None]
+    scores: list[Score] = []
+    for setting in scored_settings:
+        scores.extend(_scores_with_predictions(setting).values())
+    contributions = contributions_of(plan, scores)
+    parts_by_score = {
         id(score): contribution.linear_parts()
-        for score, contribution in zip(answered, contributions, strict=True)
+        for score, contribution in zip(scores, contributions, strict=True)
     }
-    if len({values.size for values in by_score.values()}) != 1:
+    if len({parts.size for parts in parts_by_score.values()}) != 1:
         raise UnavailableError("the runs were scored on different numbers of examples")
-    # What a diverged run is worth moves with the examples as the others' scores do: a constant
-    # would be chosen wherever hard ones are drawn, and be scored on the easy ones.
-    usual = np.mean(list(by_score.values()), axis=0)
+
+    # A diverged run gets parts that vary over the examples like the mean of all runs. If they were
+    # constant, it would be chosen wherever hard examples are drawn, and be scored on the easy ones.
+    mean_parts = np.mean(list(parts_by_score.values()), axis=0)
     tables = []
-    for setting in valued:
-        columns = [
-            by_score.get(id(score), usual - usual.mean() + score.value)
-            for score in setting.scores
-            if score.value is not None
-        ]
+    for setting in scored_settings:
+        columns = []
+        for score in setting.scores:
+            if score.value is not None:
+                diverged_parts = mean_parts - mean_parts.mean() + score.value
+                columns.append(parts_by_score.get(id(score), diverged_parts))
         tables.append(np.stack(columns, axis=1))
     return scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run")
 
 
 def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings, a's mean less b's.
+    """Returns the mean of setting a minus that of b, with interval and p for the seeds as unpaired.
 
-    It is for other seeds and other examples than these.
-
-    The variance over examples (both settings' answers to one together) and that over seeds are
-    added; what is in both, the noise of single answers, is taken off once. Student's distribution
-    with Satterthwaite's degrees of freedom (1946) gives interval and p. Drawing seeds again (Sellam
-    et al. 2022, "The MultiBERTs") needs more of them.
+    The interval is for other seeds and other examples than these. Its variance is that over
+    examples (of the difference of both settings) plus that over the seeds of each setting. Both
+    contain the noise of single answers, which is subtracted once. Student's distribution with
+    Satterthwaite's degrees of freedom (1946) gives interval and p. Drawing seeds again (Sellam et
+    al. 2022, "The MultiBERTs") would need more of them.
 
     Args:
-        a_GS: at least two seeds.
-        b_GS: the same examples.
-        n: examples.
-        clusters: G where examples hang together.
+        a_GS: What each of G examples or clusters adds to each of S scores of setting a, S >= 2.
+        b_GS: The same for setting b: the same examples, other seeds or the same.
+        n: Number of examples.
+        clusters: Number of clusters of related examples; None if the examples are unrelated.
     """
     # A score is modelled as mean + example + seed + noise. With their variances Ve, Vs and Vn:
     #     of_examples estimates Ve / G + Vn / (G S)    of both settings together
@@ -317,24 +368,26 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     #     _noise      estimates          Vn / (G S)    of each setting
     # The difference has the variance Ve / G + Vs / S + Vn / (G S): the noise, which is in both
     # estimates, is taken off once. What is left of the seeds' variance may not become negative.
-    of_examples = float((a_GS.mean(axis=1) - b_GS.mean(axis=1)).var(ddof=1)) / len(a_GS)
+    example_differences = a_GS.mean(axis=1) - b_GS.mean(axis=1)
+    of_examples = float(example_differences.var(ddof=1)) / len(a_GS)
     tables = (a_GS, b_GS)
     of_seeds = [float(table.mean(axis=0).var(ddof=1)) / table.shape[1] for table in tables]
-    variance = of_examples + max(0.0, sum(of_seeds) - sum(map(_noise, tables)))
+    noise = sum(_noise(table) for table in tables)
+    variance = of_examples + max(0.0, sum(of_seeds) - noise)
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
         return _difference_without_spread(value, n=n, clusters=clusters)
     # Satterthwaite 1946: degrees = variance^2 / sum of (part^2 / degrees of the part).
-    uncertain = [of_examples**2 / (len(a_GS) - 1)]
-    uncertain += [
-        of_seed**2 / (table.shape[1] - 1) for of_seed, table in zip(of_seeds, tables, strict=True)
-    ]
-    # What is taken off must not leave fewer degrees than each part has.
-    freedom = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1)
+    terms = [of_examples**2 / (len(a_GS) - 1)]
+    for of_seed, table in zip(of_seeds, tables, strict=True):
+        terms.append(of_seed**2 / (table.shape[1] - 1))
+    # Subtracting the noise makes the variance smaller, but not less certain than its parts.
+    fewest_degrees = min(*a_GS.shape, *b_GS.shape) - 1
+    degrees = max(variance**2 / sum(terms), fewest_degrees)
     return _difference_by_student(
         value,
         variance,
-        freedom,
+        degrees,
         method="seeds and examples, Satterthwaite",
         n=n,
         clusters=clusters,
@@ -342,19 +395,18 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
 
 
 def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings like `two_way_difference`.
+    """Returns the mean of setting a minus that of b, with interval and p from pairs of equal seeds.
 
-    It is computed from the differences of equal seeds.
-
-    What a seed does to both settings alike is in none of them. Their variance over examples and
-    that over seeds are added, and the noise of single answers, which is in both, is left in twice:
-    of a few seeds it is not known well.
+    Unlike in `two_way_difference`, what a seed does to both settings alike cancels out. The
+    variance of the differences over examples and that over seeds are added. The noise of single
+    answers is in both and is not subtracted, as it can't be estimated well from a few seeds: the
+    interval is a little too wide.
 
     Args:
-        a_GS: at least two seeds.
-        b_GS: the same examples and seeds.
-        n: examples.
-        clusters: G where examples hang together.
+        a_GS: What each of G examples or clusters adds to each of S scores of setting a, S >= 2.
+        b_GS: The same for setting b, with the same examples and seeds.
+        n: Number of examples.
+        clusters: Number of clusters of related examples; None if the examples are unrelated.
     """
     differences_GS = a_GS - b_GS
     G, S = differences_GS.shape
@@ -365,9 +417,8 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
     if variance <= SAME**2:
         return _difference_without_spread(value, n=n, clusters=clusters)
 
-    # Satterthwaite 1946, as above.
-    uncertainty = of_examples**2 / (G - 1) + of_seeds**2 / (S - 1)
-    degrees = variance**2 / uncertainty
+    # Satterthwaite 1946: degrees = variance^2 / sum of (part^2 / degrees of the part).
+    degrees = variance**2 / (of_examples**2 / (G - 1) + of_seeds**2 / (S - 1))
     return _difference_by_student(
         value,
         variance,
@@ -379,7 +430,7 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
 
 
 def _difference_without_spread(value: float, *, n: int, clusters: int | None) -> Difference:
-    """Returns a difference that is the same in every example and with every seed."""
+    """Returns a difference that does not vary: its interval is one value, and its p is 0 or 1."""
     return Difference(
         value=value,
         low=value,
@@ -426,7 +477,13 @@ def _difference_by_student(
 
 
 def _noise(table_GS: Floats) -> float:
-    """Returns the variance of the table's mean that is neither of its examples nor of its seeds."""
+    """Returns the variance of a table's mean that comes from neither its examples nor its seeds.
+
+    It is the noise of single answers, Vn / (G S) in `two_way_difference`.
+
+    Args:
+        table_GS: What each example adds to each seed's score.
+    """
     # The residuals of the two-way layout, cell - row mean - column mean + grand mean, have
     # (G - 1) (S - 1) degrees of freedom. The mean of G S cells has 1 / (G S) of their variance.
     G, S = table_GS.shape
@@ -439,24 +496,23 @@ def _noise(table_GS: Floats) -> float:
 def scores_of_the_choice(
     settings: Sequence[Floats], *, sign: float, by_best_run: bool
 ) -> tuple[float, float]:
-    """Returns what to expect of the choice.
+    """Returns the scores to expect of the chosen setting with a new seed, and of its best run.
 
-    It is the score of the chosen setting with a new seed, and of its best run on new examples.
-
-    The best of many was lucky too. So the choice is made again and again, on examples drawn with
-    replacement and without one of the seeds, and scored on the examples that were not drawn, with
-    that seed (or for the best run, as it is): Tsamardinos, Greasidou and Borboudakis 2018,
-    "Bootstrapping the out-of-sample predictions for efficient and accurate cross-validation". Of a
-    single seed its luck stays in the score.
+    The best of many settings was lucky, so its own score is too high. Instead the choice is
+    repeated on examples that are drawn with replacement, and the chosen setting is scored on the
+    examples that were not drawn: Tsamardinos, Greasidou and Borboudakis 2018, "Bootstrapping the
+    out-of-sample predictions for efficient and accurate cross-validation". For a new seed, one seed
+    is left out of the choice, and the setting is scored with that one. If there is only one seed,
+    its luck stays in the score.
 
     Args:
-        settings: (G, S) of each.
-        sign: 1 where higher is better, else -1.
-        by_best_run: whether the setting of the best single run is chosen, not that of the best
-            mean.
+        settings: For each setting (G, S): what each example adds to each seed's score.
+        sign: 1 if higher scores are better, else -1.
+        by_best_run: Whether the setting with the best single run is chosen, instead of the one with
+            the best mean.
     """
-    # `drawn` counts how often a draw holds an example: (R, G). A draw that holds all of them leaves
-    # none to be scored on.
+    # (R, G): how often each example is in each draw. A draw with all examples is dropped, as it
+    # leaves none to be scored on.
     G = len(settings[0])
     score_function = np.max if by_best_run else np.mean
     drawn = (
@@ -469,26 +525,32 @@ def scores_of_the_choice(
     draws = np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     scores_drawn = [sign * np.einsum("rg,gs->rs", drawn, table) for table in settings]
-    scores_left_out = []
+    scores_left_out = []  # for each setting (R, S), on the examples that are not in the draw
     for table in settings:
         n_left_out = is_left_out.sum(axis=1, keepdims=True)
         scores = np.einsum("rg,gs->rs", is_left_out, table) / n_left_out
-        # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
+        # Their mean over all draws is set to the score on all examples: with a single setting,
+        # where nothing was chosen, nothing is corrected.
         scores_left_out.append(scores - scores.mean(axis=0) + table.mean(axis=0))
 
-    new_seed = []
-    for number in range(max(table.shape[1] for table in settings)):
+    # With a new seed: the choice goes by the other seeds.
+    scores_of_new_seed = []
+    n_seeds = max(table.shape[1] for table in settings)
+    for number in range(n_seeds):
         other_seeds = [_without_seed(scores, number) for scores in scores_drawn]
         chosen = np.argmax([score_function(scores, axis=1) for scores in other_seeds], axis=0)
+        # A setting with fewer seeds begins again at its first.
         of_seed = [scores[:, number % scores.shape[1]] for scores in scores_left_out]
-        new_seed.append(np.stack(of_seed)[chosen, draws])
+        scores_of_new_seed.append(np.stack(of_seed)[chosen, draws])
 
+    # Of the best run: the one that scores best on the draw.
     chosen = np.argmax([score_function(scores, axis=1) for scores in scores_drawn], axis=0)
-    best = [
-        left_out[draws, scores.argmax(axis=1)]
-        for left_out, scores in zip(scores_left_out, scores_drawn, strict=True)
-    ]
-    return float(np.mean(new_seed)), float(np.stack(best)[chosen, draws].mean())
+    scores_of_best_run = []
+    for left_out, scores in zip(scores_left_out, scores_drawn, strict=True):
+        best_seeds = scores.argmax(axis=1)
+        scores_of_best_run.append(left_out[draws, best_seeds])
+    best_run = np.stack(scores_of_best_run)[chosen, draws]
+    return float(np.mean(scores_of_new_seed)), float(best_run.mean())
 
 
 def _without_seed(scores: Floats, number: int) -> Floats:

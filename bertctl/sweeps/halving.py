@@ -99,22 +99,24 @@ def climb(
         lost: Runs that diverged, collapsed, or failed and are not tried again. Another one goes on
             in their place.
     """
-    runs = tuple(plan.rungs)
+    runs = tuple(plan.rungs)  # all take part in the first rung, then those that were promoted
     rungs: list[Rung] = []
     spent = 0
     for index in range(len(RUNG_SHARES)):
         spent += _segments(plan, runs, index)
-        at_rung = {name: scores.get(name, {}).get(plan.rungs[name][index]) for name in runs}
-        values = {name: value for name, value in at_rung.items() if value is not None}
-        waiting = [
-            name for name in runs if name not in values and name not in over and name not in lost
-        ]
+        rung_scores: dict[str, RungScore] = {}
+        for name in runs:
+            rung_score = scores.get(name, {}).get(plan.rungs[name][index])
+            if rung_score is not None:
+                rung_scores[name] = rung_score
+        unscored = [name for name in runs if name not in rung_scores]
+        waiting = tuple(name for name in unscored if name not in over and name not in lost)
         promoted: tuple[str, ...] = ()
         if not waiting:
             promoted = promote(
                 plan,
                 index,
-                scores=values,
+                scores=rung_scores,
                 lost=lost,
                 n_runs=len(runs),
                 spent=spent,
@@ -123,8 +125,8 @@ def climb(
             Rung(
                 number=index + 1,
                 runs=runs,
-                waiting=tuple(waiting),
-                scores=values,
+                waiting=waiting,
+                scores=rung_scores,
                 promoted=promoted,
             )
         )
@@ -132,8 +134,8 @@ def climb(
             return rungs
         runs = promoted
 
-    waiting = [name for name in runs if name not in over and name not in lost]
-    return [*rungs, Rung(len(RUNG_SHARES) + 1, runs, tuple(waiting), {})]
+    waiting = tuple(name for name in runs if name not in over and name not in lost)
+    return [*rungs, Rung(len(RUNG_SHARES) + 1, runs, waiting, {})]
 
 
 def promote(
@@ -144,11 +146,11 @@ def promote(
     n_runs: int,
     spent: int,
 ) -> tuple[str, ...]:
-    """Returns the runs that go on from a rung, the best first.
+    """Returns the names of the runs that go on from a rung, the best first.
 
-    These are the best third, and of those within a standard error of the last one as many as the
-    budget has steps for. Ties go to the run with the lower loss, then with fewer steps, then to the
-    earlier one.
+    These are the best third. Runs that score within a standard error of the last of them go on too,
+    as long as the steps of the sweep stay within the budget. Ties go to the run with the lower
+    loss, then with fewer steps, then to the earlier one of the plan.
 
     Args:
         plan: Of the sweep.
@@ -160,12 +162,13 @@ def promote(
     """
     position = {name: number for number, name in enumerate(plan.rungs)}
 
-    def place(name: str) -> tuple[float, float, int, int]:
+    def sort_key(name: str) -> tuple[float, float, int, int]:
+        """Returns a smaller key for the better run; `plan.sign` makes the best value the lowest."""
         score = scores[name]
         return plan.sign * score.value, score.loss, plan.rungs[name][-1], position[name]
 
-    ordered = sorted(scores, key=place)
-    n_open = math.ceil(n_runs / REDUCTION)
+    ordered = sorted(scores, key=sort_key)
+    n_open = math.ceil(n_runs / REDUCTION)  # places that are not taken yet
     promoted = []
     for name in ordered:
         if n_open > 0:
@@ -202,9 +205,13 @@ def rung_text(plan: SweepPlan, rung: Rung) -> str:
 
 
 def standard_error(value: float, n_examples: int) -> float:
-    """Returns the standard error of a share of so many examples.
+    """Returns the standard error of a metric that is a share of the examples, such as an accuracy.
 
-    For other metrics, such as a loss, it is 0.
+    It is 0 for values outside of 0 to 1, which are no shares, such as a loss.
+
+    Args:
+        value: The metric.
+        n_examples: Number of examples that it was computed on.
     """
     if n_examples < 1 or not 0.0 <= value <= 1.0:
         return 0.0
@@ -212,14 +219,15 @@ def standard_error(value: float, n_examples: int) -> float:
 
 
 def full_steps(plan: SweepPlan) -> int:
-    """Returns the steps of all runs to their ends."""
+    """Returns the steps of the full grid: of all runs to their ends, together."""
     return sum(steps[-1] for steps in plan.rungs.values())
 
 
 def most_steps(plan: SweepPlan) -> int:
-    """Returns the steps that halving takes at most, whichever runs go on.
+    """Returns the steps that all runs of successive halving take together at most.
 
-    Usually it is the budget. The first rung and the longest third above it may need more.
+    Usually this is the budget. It is more if training all runs to the first rung, and the longest
+    third of them further, takes more.
     """
     budget = math.floor(BUDGET * full_steps(plan))
 
@@ -231,7 +239,13 @@ def most_steps(plan: SweepPlan) -> int:
 
 
 def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
-    """Returns the steps that these runs take from the rung before to this one."""
+    """Returns the steps that these runs take together from the rung before to this one.
+
+    Args:
+        plan: Plan of the sweep.
+        runs: Names of the runs.
+        index: Number of this rung, from 0; before the first one a run begins at step 0.
+    """
     steps = 0
     for name in runs:
         if index:
@@ -243,9 +257,14 @@ def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
 
 
 def _steps_ahead(plan: SweepPlan, index: int, promoted: Sequence[str]) -> int:
-    """Returns the steps above a rung if these runs go on from it.
+    """Returns the most steps that these runs can take together if they go on from a rung.
 
-    At each rung above, the longest runs are counted.
+    Which of them go on from the rungs above is not known yet, so the longest third is counted.
+
+    Args:
+        plan: Plan of the sweep.
+        index: Number of the rung, from 0.
+        promoted: Names of the runs.
     """
     longest = sorted(promoted, key=lambda name: plan.rungs[name][-1], reverse=True)
     steps = 0

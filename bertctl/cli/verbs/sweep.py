@@ -102,9 +102,9 @@ def sweep(
         settings = read_grid(grid)
     else:
         settings = [{}]
-    both = [name for name in settings[0] if name in recipe.typed]
-    if both:
-        message = f"{', '.join(both)}: in the grid, and given by itself as well"
+    given_twice = [name for name in settings[0] if name in recipe.typed]
+    if given_twice:
+        message = f"{', '.join(given_twice)}: in the grid, and given by itself as well"
         raise UsageError(message, remedy="Take it out of the grid, or out of the options.")
     base = recipe.load(listener=out)
     if base.runtime.mlflow_register is not None:
@@ -149,6 +149,7 @@ def sweep(
             remedy="Add --grid, such as --grid paper.",
         )
 
+    # The modules from here on import torch; what was refused so far did not need it.
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
     with out.third_party_kept() as log:
