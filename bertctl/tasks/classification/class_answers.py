@@ -112,13 +112,13 @@ answer({example})"""
         Metric("f1", _f1, "F1 of the positive one of two labels"),
         *(
             Metric(
-                f"f1_{name}",
-                partial(_mean_f1, name),
-                what,
+                f"f1_{average}",
+                partial(_mean_f1, average),
+                description,
                 hub_name="f1",
-                is_detail=name != "macro",
+                is_detail=average != "macro",
             )
-            for name, what in _MEANS.items()
+            for average, description in _MEANS.items()
         ),
         Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}"),
         Metric(
@@ -136,11 +136,11 @@ answer({example})"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> "ClassAnswers":
-        """Returns answers whose labels are in the model's order.
+        """Returns answers with the labels of prediction lines, in the model's order.
 
-        Lines without probabilities don't show that order: their labels are sorted.
-
-        Of two labels the later one is positive, where the lines don't say: older runs had it so.
+        Probabilities of a line have this order. Labels that occur without a probability come
+        behind, sorted. Of two labels the later one is positive if the lines don't name one, as in
+        older runs.
         """
         probabilities = lines[0].get("probabilities")
         if isinstance(probabilities, Mapping):
@@ -177,11 +177,16 @@ answer({example})"""
 
     @abstractmethod
     def constant_for(self, label: str | None) -> Any:
-        """Returns the constant answer that does best by a metric of this label, if there is one."""
+        """Returns the constant answer that is best by a metric of this label.
+
+        It is empty or None if there is no better one than the most frequent label.
+        """
 
     @abstractmethod
     def certainties(self, probabilities: Floats, gold: Ints) -> tuple[Floats, Bools]:
-        """Returns the probabilities that answers state, and whether each of them held.
+        """Returns the probabilities that a calibration is measured on, and whether each came true.
+
+        With one label per example they are those of the answers, with several those of all labels.
 
         Args:
             probabilities: (N, C) of the labels.

@@ -118,12 +118,10 @@ class TextClassification(Task):
             DataError: Missing or float labels, one label only, too many labels for so few rows.
         """
         settings = recipe.text_classification
-        found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
-        has_several = found_lists or settings.label_separator is not None
-        if settings.multi_label is None:
-            multi_label = has_several
-        else:
-            multi_label = settings.multi_label
+        multi_label = settings.multi_label
+        if multi_label is None:
+            has_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
+            multi_label = has_lists or settings.label_separator is not None
         known_labels = tuple(settings.labels or labels or ())
         task = cls(known_labels, multi_label, settings.label_separator, settings.threshold)
         counts = task._label_counts(train)
@@ -135,8 +133,10 @@ class TextClassification(Task):
         least_labels = 1 if multi_label else 2  # one label of several can be there or not
         if len(counts) < least_labels:
             raise _too_few_labels(counts, train)
-        # Texts and numbers that were taken for labels hardly recur.
-        if len(names) > max(50, counts.total() // 2) and not known_labels:
+        # Texts and numbers that were taken for labels hardly recur. Real labels may be as rare in
+        # few rows, so up to 50 are accepted.
+        hardly_recur = len(names) > max(50, counts.total() // 2)
+        if hardly_recur and not known_labels:
             message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(
                 message,
@@ -180,11 +180,9 @@ class TextClassification(Task):
         else:
             problem_type = "single_label_classification"
         fields = label_fields(self.labels, problem_type)
-        return (
-            fields
-            | ({"positive_label": self.positive} if self.positive else {})
-            | self.long.fields()
-        )
+        if self.positive:
+            fields |= {"positive_label": self.positive}
+        return fields | self.long.fields()
 
     def check(self, rows: Rows) -> None:
         """Refuses labels that training has never seen.
@@ -275,9 +273,9 @@ class TextClassification(Task):
             elif self.positive_threshold is None:
                 chosen = self.labels[int(row.argmax())]
             else:
-                positive = self.labels.index(self.positive or self.labels[1])
-                is_positive = row[positive] >= self.positive_threshold
-                chosen = self.labels[positive if is_positive else 1 - positive]
+                is_positive = row[self._positive_number] >= self.positive_threshold
+                number = self._positive_number if is_positive else 1 - self._positive_number
+                chosen = self.labels[number]
             answers.append({"prediction": chosen, "probabilities": by_name})
         return answers
 
@@ -291,11 +289,15 @@ class TextClassification(Task):
         probabilities = self._probabilities(outputs["logits"])
         predicted = probabilities.argmax(axis=1)
         if self.positive_threshold is not None:
-            positive = self.labels.index(self.positive or self.labels[1])
-            predicted = np.where(
-                probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive
-            )
+            positive = self._positive_number
+            is_positive = probabilities[:, positive] >= self.positive_threshold
+            predicted = np.where(is_positive, positive, 1 - positive)
         return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+
+    @property
+    def _positive_number(self) -> int:
+        """Number of the positive one of two labels; the second one where none is named."""
+        return self.labels.index(self.positive or self.labels[1])
 
     @property
     def line_bytes(self) -> int:
@@ -324,9 +326,9 @@ class TextClassification(Task):
         return {name: by_line.value for name, by_line in self.answers.each_contributions(lines)}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the logit of each label that was answered, for explanations.
+        """Returns what is explained of each row: the logit of each label that was answered.
 
-        If several labels are possible and none was answered, it is the likeliest one's.
+        If several labels are possible and none was answered, it is the logit of the likeliest one.
 
         Args:
             answered: Rows with their answers.
@@ -334,17 +336,16 @@ class TextClassification(Task):
         """
         targets: list[Target] = []
         for i, answer in enumerate(answered.answers):
-            chosen = answer["prediction"]
             probabilities = answer["probabilities"]
-            if self.multi_label:
-                names = chosen
-            else:
-                names = [chosen]
-            texts = text_parts(answered.rows, i, self.answers.texts)
             if label:
                 names = [label]
+            elif not self.multi_label:
+                names = [answer["prediction"]]
+            elif answer["prediction"]:
+                names = answer["prediction"]
             else:
-                names = names or [max(probabilities, key=probabilities.__getitem__)]
+                names = [max(probabilities, key=probabilities.__getitem__)]
+            texts = text_parts(answered.rows, i, self.answers.texts)
             targets += [
                 Target(
                     i,
@@ -379,9 +380,8 @@ class TextClassification(Task):
         """
         counts = self._label_counts(train)
         doubts = [alike_labels(usual, variants, counts) for usual, variants in spelt_alike(counts)]
-        if self.multi_label:
-            joined = None
-        else:
+        joined = None
+        if not self.multi_label:
             joined = joined_labels(counts)
         if joined is not None:
             separator, single_labels = joined
@@ -467,10 +467,10 @@ class TextClassification(Task):
         if isinstance(label, list | tuple):
             remedy = "For several labels per example add `text_classification.multi_label=true`."
             raise DataError(f"{rows.where(index)}: the label is a list ({label!r})", remedy=remedy)
-        if label not in self.labels:  # a name that was given is a name, whatever it looks like
-            _refuse_number(label, rows.where(index))
-            return [label_name(label)]
-        return [str(label)]
+        if label in self.labels:  # a name that the recipe lists is a name, even if it is 3.5
+            return [str(label)]
+        _refuse_number(label, rows.where(index))
+        return [label_name(label)]
 
     def _label_set(self, rows: Rows, index: int) -> list[str]:
         """Returns the different label names of a row that may have several, in the row's order.

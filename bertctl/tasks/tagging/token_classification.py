@@ -64,8 +64,8 @@ class TokenClassification(Task):
         scheme: Scheme of the training rows; None where tags mark no entities.
         context: Whether a sentence is read with its document's neighbours.
         keep_text: Whether answers hold the words of entities.
-        asked: Scheme of all answers, and of the gold tags beside them, where a person asked for
-            one.
+        answer_scheme: Scheme of all answers, and of the gold tags beside them; None where the
+            recipe names none, so that answers have the scheme of the file.
         threshold: Probability from which an entity is answered.
         numbered: Names that tags stand for which are numbers.
         renamed: Tags or types of a file, each with what the model calls it.
@@ -75,7 +75,7 @@ class TokenClassification(Task):
     scheme: Scheme | None
     context: bool
     keep_text: bool = True
-    asked: Scheme | None = None
+    answer_scheme: Scheme | None = None
     threshold: float = 0.0
     numbered: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
@@ -129,16 +129,16 @@ class TokenClassification(Task):
         numbered = tuple(settings.labels or ())
         renamed = _renamed(recipe)
         tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
+        # Tags that are still numbers have no names in the recipe.
         if any(tags) and all(tag.isdecimal() for tag in chain.from_iterable(tags)):
             message = f"{train.source}: the tags are numbers without names"
             raise DataError(
                 message,
                 remedy="Name them, from 0 on: `token_classification.labels='[O, B-PER, I-PER]'`.",
             )
-        of_file = train.tag_kind
-        if of_file and of_file.entities:
-            kind = of_file
-        else:
+        if train.tag_kind and train.tag_kind.entities:
+            kind = train.tag_kind
+        else:  # the reader saw tags before they were named or renamed, and no entities
             kind = tag_kind(tags, train.where)
         context = settings.context == "document"
         if context and not train.has("document"):
@@ -159,17 +159,11 @@ class TokenClassification(Task):
             raise DataError(
                 message, remedy="Check `data.label_column=`, or add rows with other tags."
             )
-        if not kind.entities:
-            names = known_labels or sorted(tag_counts)
+        if kind.entities:
+            names = _entity_tags(known_labels, tag_counts)
         else:
-            # Entities of any scheme are learned as IOB2: O, B-TYPE and I-TYPE of each type.
-            types = entity_types(known_labels) or sorted(entity_types(tag_counts))
-            names = ["O"]
-            for name in types:
-                names += [f"B-{name}", f"I-{name}"] if name else ["B", "I"]
-            if set(known_labels) == set(names):
-                names = known_labels  # the same tags in the order of the recipe or data set
-        return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
+            names = known_labels or sorted(tag_counts)
+        return cls(tuple(names), kind.answered, context, **_answer_settings(recipe))
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
@@ -186,7 +180,7 @@ class TokenClassification(Task):
         else:
             known = None
         context = recipe.token_classification.context == "document"
-        return cls(labels, known, context, *_of_answers(recipe))
+        return cls(labels, known, context, **_answer_settings(recipe))
 
     def head(self) -> dict[str, Any]:
         """Returns the names of the tags and the scheme of the answers."""
@@ -205,7 +199,7 @@ class TokenClassification(Task):
             tags = self._gold_tags(rows, i)
             for word, (tag, learned) in enumerate(zip(tags, self._learned(tags), strict=True)):
                 # Entity tags are rewritten in IOB2, where NN, or PER without B- or I-, becomes O.
-                is_unmarked = learned == "O" != tag
+                is_unmarked = learned == "O" and tag != "O"
                 if is_unmarked or learned not in known:
                     where = f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r})"
                     raise self._unknown_tag(tag, where, is_unmarked)
@@ -322,22 +316,24 @@ class TokenClassification(Task):
             if scheme is None:
                 answers.append({"prediction": tags})
                 continue
-            of_row = probabilities[start:end]
-            spans = [
-                span for span in entities(tags) if of_row[span[1] : span[2]].min() >= self.threshold
-            ]
-            described = [self._entity(span, rows, i, of_row) for span in spans]
+            row_probabilities = probabilities[start:end]
+            spans = []
+            for span in entities(tags):
+                _, first_word, end_word = span
+                # An entity is as sure as its least sure tag.
+                if row_probabilities[first_word:end_word].min() >= self.threshold:
+                    spans.append(span)
+            described = [self._entity(span, rows, i, row_probabilities) for span in spans]
+            # The tags are written anew, as entities below the threshold have left theirs.
             answers.append(
                 {"prediction": write_tags(spans, len(tags), scheme), "entities": described}
             )
         return answers
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of the logits of each entity's tags, for explanations.
+        """Returns what is explained of each row: the sum of the logits of each entity's tags.
 
-        If tags don't mark entities, it returns the logit of each word's tag. An entity's words
-        count that are answered for in the window of its first word. Neighbouring sentences that are
-        read beside the row are no parts of its text.
+        If tags don't mark entities, it is the logit of each word's tag.
 
         Args:
             answered: Rows with their answers.
@@ -362,29 +358,13 @@ class TokenClassification(Task):
             for span in spans:
                 begin = span["start"]
                 end = span["end"]
-                first_tag = self.labels[numbers[start + begin]]
-                if label is not None and label not in (span[kind], tags[begin], first_tag):
+                # A tag is answered in the file's scheme, and learned in IOB2: both names fit.
+                learned_tag = self.labels[numbers[start + begin]]
+                if label is not None and label not in (span[kind], tags[begin], learned_tag):
                     continue
-                window, positions = features.places_beside(start + begin)
-                answered_words = range(start + begin, min(start + end, int(features.last[window])))
-                outputs = tuple(
-                    (int(features.places[word]), int(numbers[word])) for word in answered_words
-                )
                 text = " ".join(words[begin:end])
                 facts = {kind: span[kind], "start": begin, "end": end, "text": text}
-                # Words of the row that the window answers for, counted from the row's first word.
-                window_start = int(features.first[window]) - start
-                window_words = words[window_start : window_start + len(positions)]
-                part = Part("words", window_words, start=window_start, places=positions)
-                targets.append(
-                    Target(
-                        i,
-                        window=window,
-                        places=outputs,
-                        named=facts,
-                        parts=(part,),
-                    )
-                )
+                targets.append(_span_target(features, numbers, i, words, facts))
         return targets
 
     def describe(self, rows: Rows) -> str:
@@ -417,21 +397,26 @@ class TokenClassification(Task):
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them, in the scheme that was asked for."""
         tags = self._gold_tags(rows, index)
-        if self.scheme is None or self.asked is None:
+        if self.scheme is None or self.answer_scheme is None:
             return tags
-        return write_tags(entities(tags), len(tags), self.asked)
+        return write_tags(entities(tags), len(tags), self.answer_scheme)
 
     def _gold_tags(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them, renamed to the model's names."""
         return _tags(rows, index, self.numbered, dict(self.renamed))
 
     def _scheme_of(self, rows: Rows) -> Scheme | None:
-        """Returns the scheme in which rows are answered; None where tags mark no entities."""
-        if rows.tag_kind:
-            scheme_of_rows = rows.tag_kind.answered
-        else:
-            scheme_of_rows = None
-        return self.scheme and (self.asked or scheme_of_rows or self.scheme)
+        """Returns the scheme in which rows are answered; None where tags mark no entities.
+
+        It is the recipe's, else that of the rows' file, else that of the training rows.
+        """
+        if self.scheme is None:
+            return None
+        if self.answer_scheme is not None:
+            return self.answer_scheme
+        if rows.tag_kind and rows.tag_kind.answered:
+            return rows.tag_kind.answered
+        return self.scheme
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
         """Returns tags as the model learns them: those of entities in IOB2, others as they are."""
@@ -472,28 +457,80 @@ class TokenClassification(Task):
         return entity | {"probability": float(probabilities[start:end].min())}
 
 
-def _of_answers(
-    recipe: Recipe,
-) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Returns the last five attributes of a `TokenClassification`, which come from the recipe.
+def _span_target(
+    features: WordFeatures,
+    numbers: Ints,
+    index: int,
+    words: Sequence[str],
+    facts: Mapping[str, Any],
+) -> Target:
+    """Returns the sum of the logits of the tags of consecutive words of a row.
 
-    Returns:
-        Whether words are shown; the scheme that is asked for; the probability that an entity needs;
-        the names of tags that a file has as numbers; (old, new) names of tags.
+    Only words that are answered for in the window of the first one are added up, as an explanation
+    is of one window. Neighbouring sentences that are read beside the row are no parts of its text.
+
+    Args:
+        features: The rows as the model reads them.
+        numbers: (W,) number of the tag that was answered for each word.
+        index: The row.
+        words: Words of the row.
+        facts: What the sum stands for; `start` and `end` are the words, counted from the row's
+            first one.
     """
-    settings = recipe.token_classification
-    if settings.scheme:
-        scheme = cast(Scheme, settings.scheme.upper())
-    else:
-        scheme = None
-    renamed = tuple(_renamed(recipe).items())
-    return (
-        recipe.evaluation.keep_text,
-        scheme,
-        settings.entity_threshold,
-        tuple(settings.labels or ()),
-        renamed,
+    row_start = int(features.starts[index])
+    first_word = row_start + facts["start"]
+    window, positions = features.places_beside(first_word)
+    end_word = min(row_start + facts["end"], int(features.last[window]))
+    outputs = tuple(
+        (int(features.places[word]), int(numbers[word])) for word in range(first_word, end_word)
     )
+    # Words of the row that the window answers for, counted from the row's first word.
+    window_start = int(features.first[window]) - row_start
+    window_words = words[window_start : window_start + len(positions)]
+    part = Part("words", window_words, start=window_start, places=positions)
+    return Target(
+        index,
+        window=window,
+        places=outputs,
+        named=facts,
+        parts=(part,),
+    )
+
+
+def _entity_tags(known_labels: Sequence[str], tag_counts: Mapping[str, int]) -> Sequence[str]:
+    """Returns the tags that a model of entities learns: O, and B-TYPE and I-TYPE of each type.
+
+    Entities of any scheme are learned in IOB2, which has these tags.
+
+    Args:
+        known_labels: Tags that the recipe or the data set names; empty if neither does.
+        tag_counts: Tags of the training rows.
+    """
+    types = entity_types(known_labels) or sorted(entity_types(tag_counts))
+    names = ["O"]
+    for entity_type in types:
+        if entity_type:
+            names += [f"B-{entity_type}", f"I-{entity_type}"]
+        else:  # plain B and I mark entities of no type
+            names += ["B", "I"]
+    if set(known_labels) == set(names):
+        return known_labels  # the same tags in the order of the recipe or data set
+    return names
+
+
+def _answer_settings(recipe: Recipe) -> dict[str, Any]:
+    """Returns the attributes of a `TokenClassification` that come from the recipe alone."""
+    settings = recipe.token_classification
+    answer_scheme = None
+    if settings.scheme:
+        answer_scheme = cast(Scheme, settings.scheme.upper())
+    return {
+        "keep_text": recipe.evaluation.keep_text,
+        "answer_scheme": answer_scheme,
+        "threshold": settings.entity_threshold,
+        "numbered": tuple(settings.labels or ()),
+        "renamed": tuple(_renamed(recipe).items()),
+    }
 
 
 def _renamed(recipe: Recipe) -> dict[str, str]:
@@ -520,7 +557,7 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
         renamed: Tags or types of the file -> what the model calls them.
 
     Raises:
-        DataError: None, or not one per word.
+        DataError: A row that has no tags, or not one for each word; a number without a name.
     """
     tags = rows.columns["label"][index]
     words = rows.columns["words"][index]

@@ -223,40 +223,33 @@ def encode_words(
     """
     layout = Layout.of(tokenizer, pair=False)
     room = max_length - layout.special
+    # Each different word is encoded once; `numbers` has its number for each of the W words.
     numbers, vocabulary = numbers_of(chain.from_iterable(sentences))
-    tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
-    of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
-    words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
-    # Tokens before each word.
-    ends = starts_of(words.lengths)
+    tokens, n_cut, n_unknown = _tokens_of(vocabulary, tokenizer, layout, room)
+    tokens_of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
+    # The tokens of all words are copied one behind the other, so that windows are slices of them.
+    words = merge(len(numbers), [(np.arange(len(numbers)), tokens_of_words)])
+    tokens_before = starts_of(words.lengths)  # (W + 1,) tokens before each word
     starts = starts_of([len(sentence) for sentence in sentences])
-    windows = _windows(ends, starts, _bounds(starts, documents), room)
+    windows = _windows(tokens_before, starts, _bounds(starts, documents), room)
     rows, read_begin, read_end, first, last = windows.T
+    n_read = tokens_before[read_end] - tokens_before[read_begin]
     ids, type_ids, window_starts = layout.fill(
-        [Ragged(words.flat, ends[read_begin], ends[read_end] - ends[read_begin])]
+        [Ragged(words.flat, tokens_before[read_begin], n_read)]
     )
-    lengths = np.diff(window_starts)
-    # Every word is answered for once, so its window is the one at the same place in the windows
-    # sorted by first word.
+    # Each word is answered for by one window, and windows are sorted by these words, so repeating
+    # each window for its words gives the windows of all words in order.
     window_of_word = np.repeat(np.arange(len(rows)), last - first)
-    answered = np.concatenate(
-        [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)]
-    )
-    positions = np.zeros(len(numbers), dtype=np.int64)
-    positions[answered] = layout.before(0) + ends[answered] - ends[read_begin[window_of_word]]
+    tokens_in_front = tokens_before[:-1] - tokens_before[read_begin[window_of_word]]
+    positions = layout.before(0) + tokens_in_front
 
-    def of_rows(values: Ints) -> Ints:
-        """Returns (N,) sums over each row's words of (V,) values of the vocabulary."""
-        sums_before = starts_of(values[numbers])
-        return np.diff(sums_before[starts])
-
-    n_tokens = np.diff(ends[starts])
+    n_tokens = np.diff(tokens_before[starts])
     return WordFeatures(
         encoded=EncodedTexts(
             ids,
             type_ids,
             starts=window_starts,
-            full_lengths=lengths,
+            full_lengths=np.diff(window_starts),
             unknown=np.zeros(len(rows), dtype=np.int64),
         ).mapped(),
         rows=rows,
@@ -266,9 +259,20 @@ def encode_words(
         sizes=words.lengths,
         starts=starts,
         tokens=np.where(n_tokens > 0, n_tokens + layout.special, 0),
-        truncated_tokens=of_rows(cut),
-        unknown=of_rows(unknown),
+        truncated_tokens=_sums_of_rows(n_cut[numbers], starts),
+        unknown=_sums_of_rows(n_unknown[numbers], starts),
     )
+
+
+def _sums_of_rows(values: Ints, starts: Ints) -> Ints:
+    """Returns (N,) sums of (W,) values over the words of each row.
+
+    Args:
+        values: (W,) value of each word.
+        starts: (N + 1,) first word of each row.
+    """
+    sums_before = starts_of(values)
+    return np.diff(sums_before[starts])
 
 
 def _tokens_of(
@@ -300,9 +304,17 @@ def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
 
     It is that of a special token if the vocabulary needs no unknown one (bytes).
     """
-    special = chain.from_iterable(slot.ids for slot in layout.slots)
-    by_name = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
-    return next((i for i in (unknown_id(tokenizer), *by_name, *special) if i is not None), 0)
+    candidates: list[int | None] = [
+        unknown_id(tokenizer),
+        tokenizer.token_to_id("[UNK]"),
+        tokenizer.token_to_id("<unk>"),
+    ]
+    for slot in layout.slots:
+        candidates += slot.ids
+    for token_id in candidates:
+        if token_id is not None:
+            return token_id
+    return 0
 
 
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
@@ -323,49 +335,81 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
     return starts[begins][number], starts[ends][number]
 
 
-def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
+def _windows(tokens_before: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
     """Returns (U, 5) what each window reads and answers for, sorted by the words answered for.
 
     The columns are the row, the first word read, the word after the last one read, the first word
-    answered for, and the word after the last one answered for.
+    answered for, and the word after the last one answered for. A row without words has no window.
 
     Args:
-        ends: (W + 1,) tokens before each word.
+        tokens_before: (W + 1,) tokens before each word, in all rows together.
         starts: (N + 1,) first word of each row.
-        bounds: (N,) first and last word that each row may read.
+        bounds: (N,) first word that each row may read, and (N,) the word after the last one.
         room: Tokens that fit into a window.
     """
-    n_tokens_of_rows = ends[starts[1:]] - ends[starts[:-1]]
-    # A sentence that fits has one window, which is filled up with context from its document.
-    short = np.flatnonzero((n_tokens_of_rows <= room) & (n_tokens_of_rows > 0))
-    begin = starts[short]
-    end = starts[short + 1]
-    tokens_before = ends[begin] - ends[bounds[0][short]]
-    tokens_behind = ends[bounds[1][short]] - ends[end]
-    free = room - n_tokens_of_rows[short]
+    n_tokens_of_rows = np.diff(tokens_before[starts])
+    fits = (n_tokens_of_rows > 0) & (n_tokens_of_rows <= room)
+    windows_of_short = _windows_of_short_rows(
+        np.flatnonzero(fits), tokens_before, starts, bounds, room
+    )
+    windows_of_long = _windows_of_long_rows(
+        np.flatnonzero(n_tokens_of_rows > room), tokens_before, starts, room
+    )
+    windows = np.concatenate([windows_of_short, windows_of_long]).astype(np.int64)
+    first_answered = windows[:, 3]
+    return windows[np.argsort(first_answered, kind="stable")]
+
+
+def _windows_of_short_rows(
+    rows: Ints, tokens_before: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int
+) -> Ints:
+    """Returns the one window of each row that fits into it, with context from its document.
+
+    Args:
+        rows: Numbers of the rows that fit. The other arguments are those of `_windows`.
+        tokens_before: (W + 1,) tokens before each word.
+        starts: (N + 1,) first word of each row.
+        bounds: (N,) first word that each row may read, and (N,) the word after the last one.
+        room: Tokens that fit into a window.
+    """
+    begin = starts[rows]
+    end = starts[rows + 1]
+    first_readable, end_readable = (bound[rows] for bound in bounds)
+    # Tokens of the document before the row and behind it.
+    n_before = tokens_before[begin] - tokens_before[first_readable]
+    n_behind = tokens_before[end_readable] - tokens_before[end]
+    free = room - (tokens_before[end] - tokens_before[begin])
     # Half of the free room on each side; what one side has no words for goes to the other.
-    room_before = np.minimum(tokens_before, np.maximum(free // 2, free - tokens_behind))
-    read_begin = np.searchsorted(ends, ends[begin] - room_before, side="left")
-    room_behind = np.minimum(tokens_behind, free - (ends[begin] - ends[read_begin]))
-    read_end = np.searchsorted(ends, ends[end] + room_behind, side="right") - 1
-    of_short = np.stack([short, read_begin, read_end, begin, end], axis=1)
-    # Of a sentence longer than the model, windows that begin half a window apart; the last one
-    # reaches back.
-    long = np.flatnonzero(n_tokens_of_rows > room)
-    rooms = np.full_like(long, room)
+    room_before = np.minimum(n_before, np.maximum(free // 2, free - n_behind))
+    # Only whole words are read, so there may be room left, which the side behind gets.
+    read_begin = np.searchsorted(tokens_before, tokens_before[begin] - room_before, side="left")
+    n_read_before = tokens_before[begin] - tokens_before[read_begin]
+    room_behind = np.minimum(n_behind, free - n_read_before)
+    read_end = np.searchsorted(tokens_before, tokens_before[end] + room_behind, side="right") - 1
+    return np.stack([rows, read_begin, read_end, begin, end], axis=1)
+
+
+def _windows_of_long_rows(rows: Ints, tokens_before: Ints, starts: Ints, room: int) -> Ints:
+    """Returns windows over rows that are longer than the model; they begin half a window apart.
+
+    The last window of a row reaches back, so that it is full.
+
+    Args:
+        rows: Numbers of the long rows. The other arguments are those of `_windows`.
+        tokens_before: (W + 1,) tokens before each word.
+        starts: (N + 1,) first word of each row.
+        room: Tokens that fit into a window.
+    """
+    rooms = np.full_like(rows, room)
     windows = sliding_windows(
-        starts[long],
-        starts[long + 1],
+        starts[rows],
+        starts[rows + 1],
         room=rooms,
         step=rooms // 2,
-        tokens_before=ends,
+        tokens_before=tokens_before,
         reach_back=True,
     )
-    answered_begin, answered_end = windows.answered(ends)
-    of_long = np.stack(
-        [long[windows.rows], windows.first, windows.last, answered_begin, answered_end], axis=1
-    )
+    first_answered, end_answered = windows.answered(tokens_before)
+    columns = [rows[windows.rows], windows.first, windows.last, first_answered, end_answered]
     # A window whose words all have more context in its neighbours answers for none.
-    of_long = of_long[answered_begin < answered_end]
-    spans = np.concatenate([of_short, of_long]).astype(np.int64)
-    return spans[np.argsort(spans[:, 3], kind="stable")]
+    return np.stack(columns, axis=1)[first_answered < end_answered]
