@@ -107,19 +107,18 @@ def load_model(
     dropout: float | None = None,
     listener: Listener = SILENT,
 ) -> Model:
-    """Loads weights, config and tokenizer; nothing downloaded is executed.
+    """Loads weights, config and tokenizer with transformers; nothing downloaded is executed.
 
     Args:
-        source: where the files are.
-        auto_class: name of the Auto class in transformers that has the head; a BERT becomes a
-            BertFor...
-        head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was
-            trained.
-        dropout: for every dropout of the network; None leaves the model's own.
-        listener: hears which token fills up batches where the files name none.
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head; with a BERT,
+            `AutoModelForTokenClassification` loads a `BertForTokenClassification`.
+        head: Config fields of a new head (num_labels, id2label, ...). None keeps the trained head.
+        dropout: Probability for every dropout of the network; None leaves the model's own.
+        listener: Receives messages about what the files lack.
 
     Raises:
-        UnavailableError: files that transformers can't load.
+        UnavailableError: The files can't be loaded, or lack weights that can't be random.
     """
     import transformers
 
@@ -138,7 +137,7 @@ def load_model(
             ignore_mismatched_sizes=True,  # they are refused below, unless a head is to be trained
             output_loading_info=True,
         )
-        of_words = auto_class in WORD_HEADS
+        has_word_head = auto_class in WORD_HEADS
         new_weights = _random_names(info)
         if head is None:
             _refuse_random_answers(
@@ -150,14 +149,15 @@ def load_model(
             )
         else:
             _refuse_random_encoder(network, info, source)
-        if of_words and (new_heads := _new_heads(network, info)):
+        new_heads = _new_heads(network, info) if has_word_head else ""
+        if new_heads:
             listener.say(f"model: {source.name} has no {new_heads}: a new one is made")
         if dropout is not None:
             for module in network.modules():
                 # GPT-2's head for tags has a dropout that no field of config.json sets.
                 if type(module).__name__ == "Dropout":
                     module.p = dropout
-        if auto_class != BARE and not of_words:
+        if auto_class != BARE and not has_word_head:
             fit_head(
                 network,
                 source,
@@ -193,10 +193,18 @@ def load_model(
 def _choose_attention(
     encoder: Any, inputs: tuple[Any, ...], keyword_inputs: Mapping[str, Any]
 ) -> None:
-    """Makes BigBird attend in blocks where the texts are long enough, whatever came before.
+    """Makes BigBird attend in blocks if the texts of this batch are long enough.
 
-    Transformers' goes over to full attention with the first short batch, for good: answers, and
-    what dropout draws, would depend on the order of the batches.
+    BigBird of transformers switches to full attention with the first short batch, for good. Its
+    answers, and the numbers that dropout draws, would then depend on the order of the batches.
+
+    The arguments are those of a forward pre-hook.
+
+    Args:
+        encoder: BigBird's encoder, changed in place.
+        inputs: Positional arguments of its forward pass; the first one is (B, T) token ids.
+        keyword_inputs: Keyword arguments of its forward pass, with `input_ids` if no positional
+            ones were given.
     """
     import torch
 
@@ -209,63 +217,80 @@ def _choose_attention(
     # neighbours and random ones, which is all of a shorter text.
     longest_short_text = (5 + 2 * config.num_random_blocks) * config.block_size
     is_short = ids is not None and ids.shape[1] <= longest_short_text
-    with torch.device("meta"):  # what has weights is the same layers in both kinds
+    # Both kinds of attention use the same layers with weights. On the device `meta` the new module
+    # costs no memory before it takes them over.
+    with torch.device("meta"):
         encoder.set_attention_type("original_full" if is_short else config.attention_type)
 
 
 def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> Model:
-    """Returns a model that is only read.
+    """Returns a model for inference, with its trained head.
 
-    It is read by torch alone where its family and files allow, otherwise as `load_model` does.
+    It is computed by torch alone if its family and files allow that, which loads faster. Otherwise
+    `load_model` loads it.
 
     Args:
-        source: where the files are.
-        auto_class: name of the Auto class in transformers that has the head.
-        plain: whether the network is to be that of transformers.
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head.
+        plain: Whether the network must be the one of transformers.
 
     Raises:
-        UnavailableError: files that can't be loaded.
+        UnavailableError: The files can't be loaded.
+    """
+    if not plain:
+        model = _read_by_torch(source, auto_class)
+        if model is not None:
+            return model
+    return load_model(source, auto_class, head=None)
+
+
+def _read_by_torch(source: ModelSource, auto_class: str) -> Model | None:
+    """Returns a model for inference without transformers; None if its files don't allow that.
+
+    Args:
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head.
+
+    Raises:
+        UnavailableError: The files can't be loaded.
     """
     with loadable(source, auto_class):
         from bertctl.modeling.fast.bert_files import read_network
 
-        if plain:
-            network = None
-        else:
-            network = read_network(source, auto_class)
+        network = read_network(source, auto_class)
         if network is None:
-            tokenizer_and_roles = None
-        else:
-            tokenizer_and_roles = whole_tokenizer(source.folder)
-        if network is not None and tokenizer_and_roles is not None:
-            tokenizer, roles = tokenizer_and_roles
-            if {
-                "pad_token",
-                "cls_token",
-            } <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
-                read_as(tokenizer, source, auto_class)
-                segments = network.has_segments
-                padding = Padding(roles["pad_token"])
-                return Model(
-                    network,
-                    tokenizer,
-                    saved_tokenizer=None,
-                    padding=padding,
-                    has_segments=segments,
-                    cls_id=roles["cls_token"],
-                )
-    return load_model(source, auto_class, head=None)
+            return None
+        tokenizer_and_roles = whole_tokenizer(source.folder)
+        if tokenizer_and_roles is None:
+            return None
+        tokenizer, roles = tokenizer_and_roles
+        has_special_tokens = "pad_token" in roles and "cls_token" in roles
+        has_vectors = tokenizer.get_vocab_size() <= source.config["vocab_size"]
+        if not has_special_tokens or not has_vectors:
+            return None
+        read_as(tokenizer, source, auto_class)
+        return Model(
+            network,
+            tokenizer,
+            saved_tokenizer=None,
+            padding=Padding(roles["pad_token"]),
+            has_segments=network.has_segments,
+            cls_id=roles["cls_token"],
+        )
 
 
 def load_tokenizer_of(
     source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer that `load_model` gives.
+    """Returns the tokenizer that `load_model` would return, without loading any weights.
 
-    It neither reads the weights nor computes anything.
+    Args:
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head.
+        head: Config fields of a new head; None for the trained one.
 
     Raises:
-        Exception: whatever files make that transformers can't load; see `loadable`.
+        Exception: Any error of transformers. Call it within `loadable`, which translates them.
     """
     _, saved_tokenizer, _ = _config_and_tokenizer(source, head, SILENT)
     return _backend(saved_tokenizer, source, auto_class)
@@ -274,79 +299,104 @@ def load_tokenizer_of(
 def _config_and_tokenizer(
     source: ModelSource, head: Mapping[str, Any] | None, listener: Listener
 ) -> tuple[Any, Any, int]:
-    """Returns the config, the tokenizer, and the id that fills up a batch.
+    """Returns a model's config and tokenizer by transformers, and the id of the padding token.
 
-    The config has the head's fields.
+    Args:
+        source: Where the files are.
+        head: Config fields of a new head, which the config gets; None for the trained one.
+        listener: Receives messages about what the files lack.
+
+    Raises:
+        UnavailableError: The tokenizer has more tokens than the model, or none for padding.
     """
-    import transformers
-
-    config = transformers.AutoConfig.from_pretrained(
-        source.folder, trust_remote_code=False, **(head or {})
-    )
-    if head is not None and "score_scale" not in head:
-        config.score_scale = None  # of another task, which the model was trained for before
-    if head is not None:
-        vars(config).pop("long_text", None)
-    # outputs by name, and of any length
-    config.return_dict = True
-    config.chunk_size_feed_forward = 0
-    config.output_attentions = config.output_hidden_states = (
-        False  # whoever wants them asks; the first stops a save
-    )
-    for field, value in (head or {}).items():
-        # A field of bertctl (a tagger's scheme): transformers keeps it, but never sets it.
-        if not hasattr(config, field):
-            setattr(config, field, value)
-    if source.lowercase is None:
-        case = {}
-    else:
-        case = {"do_lower_case": source.lowercase}
-    read = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
-    saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
-        source.folder,
-        trust_remote_code=False,
-        clean_up_tokenization_spaces=False,
-        **case,
-    )
-    if (
-        read
-        and getattr(saved_tokenizer, "is_fast", False)
-        and read != _samples_read(saved_tokenizer.backend_tokenizer)
-    ):
-        message = (
-            f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than "
-            "tokenizer.json"
-        )
-        listener.say(f"model: {message} in {source.folder}, which is followed")
-        names: dict[str, Any] = saved_tokenizer.special_tokens_map
-        saved_tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
-            source.folder, clean_up_tokenization_spaces=False, **names
-        )
-    pad_token = saved_tokenizer.pad_token
+    config = _load_config(source, head)
+    saved_tokenizer = _load_saved_tokenizer(source, listener)
+    names_pad_token = saved_tokenizer.pad_token is not None
     pad_id = _ensure_pad(config, saved_tokenizer)
-    if pad_token is None:
+    if not names_pad_token:
         listener.say(
             f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up "
             "batches"
         )
-    rows = getattr(config, "vocab_size", None)
-    tokens = len(saved_tokenizer)
-    if isinstance(rows, int) and tokens > rows:
+    n_vectors = getattr(config, "vocab_size", None)
+    n_tokens = len(saved_tokenizer)
+    if isinstance(n_vectors, int) and n_tokens > n_vectors:
         raise UnavailableError(
-            f"the tokenizer in {source.folder} has {tokens} tokens, the last one "
-            f"{saved_tokenizer.convert_ids_to_tokens(tokens - 1)!r}, and the model has vectors for "
-            f"{rows}",
+            f"the tokenizer in {source.folder} has {n_tokens} tokens, the last one "
+            f"{saved_tokenizer.convert_ids_to_tokens(n_tokens - 1)!r}, and the model has vectors "
+            f"for {n_vectors}",
             remedy="Save both again: model.resize_token_embeddings(len(tokenizer)), then "
             "save_pretrained of both.",
         )
     return config, saved_tokenizer, pad_id
 
 
-def _read_by_its_file(source: ModelSource) -> list[list[int]]:
-    """Returns the ids that a folder's tokenizer.json gives samples; none without such a file.
+def _load_config(source: ModelSource, head: Mapping[str, Any] | None) -> Any:
+    """Returns a model's config by transformers, with the fields of its new head if it gets one."""
+    import transformers
 
-    Classes of transformers take the vocabulary out of the file, and make how texts are normalised
-    and split anew.
+    config = transformers.AutoConfig.from_pretrained(
+        source.folder, trust_remote_code=False, **(head or {})
+    )
+    if head is not None:
+        # Fields of bertctl that describe the head of an earlier run.
+        if "score_scale" not in head:
+            config.score_scale = None
+        vars(config).pop("long_text", None)
+        for field, value in head.items():
+            # Transformers sets only fields that it knows, so those of bertctl (a tagger's scheme)
+            # are set here.
+            if not hasattr(config, field):
+                setattr(config, field, value)
+    # Outputs have names, and texts of any length are computed in one piece.
+    config.return_dict = True
+    config.chunk_size_feed_forward = 0
+    # Callers ask for these in the forward pass. A config that has the first can't be saved.
+    config.output_attentions = False
+    config.output_hidden_states = False
+    return config
+
+
+def _load_saved_tokenizer(source: ModelSource, listener: Listener) -> Any:
+    """Returns a model's tokenizer by transformers, which reads texts as tokenizer.json does.
+
+    Some classes of transformers build the tokenizer anew and then read texts in another way. A
+    tokenizer that follows the file is returned instead, and the listener is told.
+    """
+    import transformers
+
+    if source.lowercase is None:
+        case_options = {}
+    else:
+        case_options = {"do_lower_case": source.lowercase}
+    ids_by_file = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
+    saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
+        source.folder,
+        trust_remote_code=False,
+        clean_up_tokenization_spaces=False,
+        **case_options,
+    )
+    if not ids_by_file or not getattr(saved_tokenizer, "is_fast", False):
+        return saved_tokenizer
+    if _samples_read(saved_tokenizer.backend_tokenizer) == ids_by_file:
+        return saved_tokenizer
+
+    message = (
+        f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than "
+        "tokenizer.json"
+    )
+    listener.say(f"model: {message} in {source.folder}, which is followed")
+    names: dict[str, Any] = saved_tokenizer.special_tokens_map
+    return transformers.PreTrainedTokenizerFast.from_pretrained(
+        source.folder, clean_up_tokenization_spaces=False, **names
+    )
+
+
+def _read_by_its_file(source: ModelSource) -> list[list[int]]:
+    """Returns the token ids of `_SAMPLES` by a folder's tokenizer.json; none without such a file.
+
+    Classes of transformers take only the vocabulary from the file. They build the steps that
+    normalise and split texts themselves, which may differ from the file's.
     """
     file = source.folder / "tokenizer.json"
     if not file.exists():
@@ -357,7 +407,7 @@ def _read_by_its_file(source: ModelSource) -> list[list[int]]:
 
 
 def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns the ids that a tokenizer gives samples, whatever it cuts and fills up by itself."""
+    """Returns a tokenizer's ids of each of `_SAMPLES`, and turns off its truncation and padding."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return [encoding.ids for encoding in tokenizer.encode_batch([*_SAMPLES])]
@@ -365,9 +415,14 @@ def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
 
 @contextlib.contextmanager
 def loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
-    """Raises whatever loading the files raises as one of our errors.
+    """Turns any error of loading a model's files into `UnavailableError`, and blocks the hub.
 
-    The hub is out of reach meanwhile.
+    Args:
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers, for the message.
+
+    Raises:
+        UnavailableError: The block raised an error.
     """
     fits = f"config.json, model.safetensors and a tokenizer of one family that {auto_class} knows"
     message = f"the model in {source.folder}"
@@ -386,15 +441,21 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
     if "token_type_ids" not in inspect.signature(network.forward).parameters:
         return False
     kinds = getattr(config, "type_vocab_size", None)
-    return bool(config.model_type in ("funnel", "xlnet") if kinds is None else kinds >= 2)
+    if kinds is None:
+        return config.model_type in ("funnel", "xlnet")
+    return bool(kinds >= 2)
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
-    """Makes the saved tokenizer give the network what it is given here.
+    """Makes the saved tokenizer produce the same inputs as bertctl, also with plain transformers.
 
-    Plain transformers then agrees.
+    Fields are set only where they differ, and in `init_kwargs` too, from which they are saved. In
+    transformers 5 the tokenizers of ALBERT and XLNet leave the token type ids out by themselves.
 
-    In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
+    Args:
+        saved_tokenizer: A tokenizer of transformers, changed in place.
+        pad_left: Whether padding goes before the text.
+        has_segments: Whether the network reads token type ids.
     """
     names = ["input_ids", "attention_mask"]
     if has_segments:
@@ -409,9 +470,12 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
 
 
 def _random_names(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the weights that the files lack, or hold in another shape.
+    """Returns the names of weights that the files lack or have in another shape, sorted.
 
-    Transformers draws them by chance.
+    Transformers has drawn these weights at random.
+
+    Args:
+        info: What transformers reports of loading a network.
     """
     mismatched = [name for name, *_ in info.get("mismatched_keys", ())]
     names = {*info.get("missing_keys", ()), *mismatched}
@@ -428,13 +492,12 @@ def _refuse_random_encoder(
 ) -> None:
     """Refuses to train on an encoder with random weights.
 
-    transformers would make them as silently as a new head.
-
-    A pooler may be missing: models that were trained without one have none.
+    Transformers draws weights that the files lack, in the encoder as silently as in a new head. A
+    pooler may be missing: models that were trained without one have none.
 
     Args:
         network: The network that was loaded.
-        info: What transformers says of the loading.
+        info: What transformers reports of loading it.
         source: The model's files.
 
     Raises:
@@ -468,7 +531,7 @@ def _refuse_random_answers(
     Args:
         network: The network that was loaded.
         auto_class: Name of the Auto class in transformers that has the head.
-        info: What transformers says of the loading.
+        info: What transformers reports of loading it.
         source: The model's files.
         saved_tokenizer: The model's tokenizer.
 
@@ -479,11 +542,14 @@ def _refuse_random_answers(
     from bertctl.modeling.heads import head_test
 
     random_names = _random_names(info)
+    # A random pooler does no harm if the answers don't depend on it.
     poolers = [name for name in random_names if "pooler" in name]
-    if poolers and not (
-        auto_class != BARE and _answers_with(network, poolers, auto_class, saved_tokenizer)
-    ):
-        random_names = tuple(name for name in random_names if name not in poolers)
+    if poolers:
+        reads_pooler = auto_class != BARE and _answers_with(
+            network, poolers, auto_class, saved_tokenizer
+        )
+        if not reads_pooler:
+            random_names = tuple(name for name in random_names if name not in poolers)
     if not random_names:
         return
 
@@ -538,17 +604,17 @@ def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
 
 
 def _prefix_remedy(info: Mapping[str, Any]) -> str:
-    """Returns what to do about names that begin with what a wrapper put before them.
+    """Returns what to do about weights that were saved within a wrapper such as torch.compile.
 
-    It is empty where none did.
+    Empty if no name in the file begins with a wrapper's prefix.
     """
     for stored in sorted(info.get("unexpected_keys", ())):
-        wrapper = next((prefix for prefix in _WRAPPERS if stored.startswith(prefix)), None)
-        if wrapper is not None:
-            return (
-                f"The names in the file begin with '{wrapper}', which {_WRAPPERS[wrapper]} adds. "
-                f"Save the model inside: model.{wrapper}save_pretrained(folder)."
-            )
+        for prefix, wrapper in _WRAPPERS.items():
+            if stored.startswith(prefix):
+                return (
+                    f"The names in the file begin with '{prefix}', which {wrapper} adds. "
+                    f"Save the model inside: model.{prefix}save_pretrained(folder)."
+                )
     return ""
 
 
@@ -607,21 +673,23 @@ def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
 
 
 def has_trained_head(source: ModelSource) -> bool:
-    """Returns whether the model was fine-tuned for labels before (a run, say).
+    """Returns whether the model was fine-tuned for labels before, such as the model of a run.
 
-    If not, it is a bare encoder.
+    If not, its files have an encoder alone, or with heads of pretraining.
     """
     return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
 def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
-    """Returns whether a trained head answers the same labels as the one wanted.
+    """Returns whether a trained head has the labels of the requested one, in any order.
 
-    They must be in the same order.
-
-    On the hub few heads say their kind of problem, and those whose outputs are places have no names
-    for them.
+    Args:
+        source: The trained model's files.
+        head: Config fields of the requested head.
+        auto_class: Name of the Auto class in transformers that has the requested head.
     """
+    # On the hub few heads name their problem type, and those whose outputs are positions or choices
+    # have no names for them.
     kind = auto_class.removeprefix("AutoModelFor")
     problem = source.config.get("problem_type")
     if kind not in str(source.config.get("architectures")):
@@ -634,9 +702,9 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 
 def _trained_labels(source: ModelSource) -> dict[int, str]:
-    """Returns the labels of the outputs by their numbers, from config.json.
+    """Returns the labels of a trained head's outputs by their numbers, from config.json.
 
-    It is empty if config.json contradicts itself.
+    Empty if config.json contradicts itself.
     """
     with contextlib.suppress(UnavailableError):
         return dict(enumerate(output_names(source.config)))
@@ -644,11 +712,13 @@ def _trained_labels(source: ModelSource) -> dict[int, str]:
 
 
 def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | None:
-    """Returns which trained output each output of a new head is.
+    """Returns for each output of a new head the number of the trained output with the same label.
 
-    The same labels then come in another order.
+    None if the order is the same already, or if the labels are not the same set.
 
-    None where the order is the same, or where the labels are others.
+    Args:
+        source: The trained model's files.
+        head: Config fields of the new head.
     """
     trained = _trained_labels(source)
     requested: Mapping[int, str] = head.get("id2label") or {}
@@ -684,9 +754,10 @@ def fit_head(
     *,
     new_weights: Sequence[str] = (),
 ) -> None:
-    """Renews a head that was trained for other labels, and has it compute as ours do.
+    """Renews a head that was trained for other labels, and makes the head compute as bertctl's.
 
-    Scores are to scale, and all is in fp32.
+    A head with the same labels is kept, its outputs in the requested order. Scores get their scale,
+    windows of long texts are pooled, and the head computes in fp32.
 
     Args:
         network: The network that was loaded.
@@ -709,26 +780,29 @@ def fit_head(
         _renew_head(network)
     if head is not None and is_kept:
         order = label_order(source, head)
-    else:
-        order = None
-    if order is not None:
-        _reorder_outputs(last_layer(network)[1], order)
+        if order is not None:
+            _, output_layer = last_layer(network)
+            _reorder_outputs(output_layer, order)
+
+    # Mean and deviation of the training scores. Saved weights give the score itself, so a head that
+    # only answers needs no scale, and one that is trained on is converted to scaled scores.
     scale: Any = getattr(network.config, "score_scale", None)
-    if scale:
-        scores = use_score_head(network, *(scale if head is not None else ()))
-        if head is not None and is_kept:
+    if scale and head is None:
+        use_score_head(network)
+    elif scale:
+        scores = use_score_head(network, *scale)
+        if is_kept:
             scores.unfold()
-    is_of_ends = source.config.get("is_encoder_decoder") and auto_class.endswith(
-        "SequenceClassification"
-    )
-    if is_of_ends and isinstance(getattr(network.config, "eos_token_id", None), int):
+
+    # BART and T5 read the state at the last end-of-text token of each text.
+    has_decoder = source.config.get("is_encoder_decoder")
+    reads_end_token = has_decoder and auto_class.endswith("SequenceClassification")
+    if reads_end_token and isinstance(getattr(network.config, "eos_token_id", None), int):
         allow_ends_within(network)
+
     long: Any = getattr(network.config, "long_text", None) or {}
     if long.get("long_text") == "window":
-        if is_kept:
-            query = saved_query(source.folder)
-        else:
-            query = {}
+        query = saved_query(source.folder) if is_kept else {}
         if head is None and long["window_pooling"] == "attention" and not query:
             raise UnavailableError(
                 f"the weights in {source.folder} lack the vector by which windows are weighed, so "
@@ -741,9 +815,9 @@ def fit_head(
 
 
 def _renew_head(network: "nn.Module") -> None:
-    """Initialises everything that is not the encoder.
+    """Initialises all modules but the encoder's, in place.
 
-    Equal sizes do not make another task's head fit.
+    Transformers keeps the weights of another task's head if their shapes fit.
     """
     from bertctl.modeling.heads import head_modules
 
@@ -753,9 +827,18 @@ def _renew_head(network: "nn.Module") -> None:
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
-    """Returns the tokenizer of the library, as which it is saved too.
+    """Returns the fast tokenizer inside a tokenizer of transformers, prepared for a task.
 
-    For words, it marks them as in a text.
+    It neither truncates nor pads by itself, and its offsets are repaired.
+
+    Args:
+        saved_tokenizer: Tokenizer of transformers. Its tokenizer inside is changed in place, and is
+            saved with these changes.
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the head.
+
+    Raises:
+        UnavailableError: The tokenizer has no fast form, or doesn't fit a Longformer for pairs.
     """
     if not getattr(saved_tokenizer, "is_fast", False):
         remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
@@ -785,48 +868,60 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
 
 
 def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
-    """Makes a tokenizer lower-case as the source says.
+    """Makes a tokenizer lower-case as the source says, and read the words of taggers as in a text.
 
-    It also marks words that are given alone as in a text.
+    Taggers get words one by one. Tokenizers that mark the beginning of a word by a space before it
+    (RoBERTa's) must see that space.
 
-    Returns whether it is its pre-tokenizer that puts a space before them now.
+    Args:
+        tokenizer: Changed in place.
+        source: The model's files, and whether its texts are lower-cased.
+        auto_class: Name of the Auto class in transformers that has the head.
+
+    Returns:
+        Whether the pre-tokenizer was changed to put a space before words. Transformers has a field
+        for that, `add_prefix_space`.
     """
     if source.lowercase is not None and isinstance(
         tokenizer.normalizer, normalizers.BertNormalizer
     ):
         tokenizer.normalizer.lowercase = source.lowercase
-    if auto_class == "AutoModelForTokenClassification" and needs_space(tokenizer):
-        if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-            tokenizer.pre_tokenizer.add_prefix_space = True
-            return True
-        # It would put a space before each part of a word.
-        if tokenizer.normalizer:
-            existing = [tokenizer.normalizer]
-        else:
-            existing = []
-        tokenizer.normalizer = normalizers.Sequence([*existing, normalizers.Prepend(" ")])
+    if auto_class != "AutoModelForTokenClassification" or not needs_space(tokenizer):
+        return False
+    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        tokenizer.pre_tokenizer.add_prefix_space = True
+        return True
+    # Another pre-tokenizer would put a space before each part of a word, so the normalizer does it.
+    existing = []
+    if tokenizer.normalizer:
+        existing = [tokenizer.normalizer]
+    tokenizer.normalizer = normalizers.Sequence([*existing, normalizers.Prepend(" ")])
     return False
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
-    """Gives families without a pad token (GPT) the end-of-text token.
+    """Gives a tokenizer without a padding token one, and returns the id of the padding token.
 
-    It tells the config so that the head finds the last real token. Files that name no special token
-    at all have one called so, or the config knows its id.
+    It is the first that exists of: the config's, a token with the usual name (for files that name
+    no special tokens), the end-of-text token (GPT), the unknown token. The config gets the id as
+    well, by which GPT's head finds the last real token.
+
+    Args:
+        config: Of the model, changed in place.
+        saved_tokenizer: Of transformers, changed in place.
 
     Raises:
-        UnavailableError: nothing could be one.
+        UnavailableError: No token could be one.
     """
     if saved_tokenizer.pad_token_id is None:
         vocabulary = saved_tokenizer.get_vocab()
+        candidates = []
         if config.pad_token_id:
-            of_config = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
-        else:
-            of_config = None
-        called = next((name for name in ("[PAD]", "<pad>") if name in vocabulary), None)
-        saved_tokenizer.pad_token = (
-            of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
-        )
+            candidates.append(saved_tokenizer.convert_ids_to_tokens(config.pad_token_id))
+        candidates += [name for name in ("[PAD]", "<pad>") if name in vocabulary]
+        candidates += [saved_tokenizer.eos_token, saved_tokenizer.unk_token]
+        existing = [token for token in candidates if token]
+        saved_tokenizer.pad_token = existing[0] if existing else None
     if saved_tokenizer.pad_token_id is None:
         message = "the model's tokenizer names no padding token, and nothing in it could be one"
         remedy = (

@@ -44,13 +44,13 @@ from bertctl.words import seconds_in
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run hands to whoever shows it.
+    """Folder and figures of a finished run.
 
     Attributes:
-        folder: the run.
-        metrics: content of metrics.json.
-        performance: content of performance.json.
-        trained: whether it was trained now; a run that was finished already is read.
+        folder: Of the run.
+        metrics: Content of metrics.json.
+        performance: Content of performance.json.
+        trained: Whether it was trained now, not read from a folder that was finished before.
     """
 
     folder: RunFolder
@@ -65,32 +65,38 @@ class Baselines(Protocol):
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of them.
+        """Returns the fields of metrics.json that compare the run with the simple models.
 
-        The run's scores and what chose its weights are given.
+        Args:
+            results: The run's scores and predictions by split.
+            chosen: What was chosen on which split, as `selected_on` in metrics.json.
         """
 
     def announce(self, metrics: MetricsDocument) -> None:
-        """Reports how the run compares with them, given the content of metrics.json."""
+        """Reports how the run compares with the simple models.
+
+        Args:
+            metrics: Content of the run's metrics.json.
+        """
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is carried out; its numbers do not depend on it.
+    """How a run is carried out, besides its recipe.
 
     Attributes:
-        strict: whether a model that gives every example the same answer is an error.
-        workers: the processes that share the job.
-        early_stopping: may end the run early.
-        model_file: when RUN/model is written.
-        checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an
+        strict: Whether a model that gives every example the same answer is an error.
+        workers: The processes that share the job.
+        early_stopping: May end the run early.
+        model_file: When RUN/model is written.
+        checkpoint_pause: Seconds from the start, and from each checkpoint, before the end of an
             epoch saves another.
         make_baselines: Scores simple models before the training, in the first process; None where
             there are none.
         used_seconds: Returns the seconds that count for a time limit. Default: those since
             `Job.started`.
-        on_start: called with the run folder before anything is trained, in each process.
-        on_finish: called with the run folder when it is finished, in the first process (writes the
+        on_start: Called with the run folder before anything is trained, in each process.
+        on_finish: Called with the run folder when it is finished, in the first process (writes the
             model card).
     """
 
@@ -123,19 +129,20 @@ def run(
     """Trains, keeps the best weights, scores them and writes the run folder.
 
     Args:
-        job: made ready, in each process the same.
-        folder: where to; the first process writes it.
-        checkpoint: where the run goes on from.
-        options: how it is carried out.
-        listener: hears of what happens.
+        job: Made ready, the same in each process.
+        folder: Of the run; the first process writes it.
+        checkpoint: Where an interrupted run continues; None for a new run.
+        options: How it is carried out.
+        listener: Receives messages and progress.
 
     Raises:
-        DivergedError: training exploded, or collapsed under `strict`.
+        DivergedError: Training exploded, or collapsed under `strict`.
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP, after a checkpoint was saved.
-        UnavailableError: the disk is full; the last good state stays.
+        UnavailableError: The disk is full; the last good state stays.
     """
     training_run = _TrainingRun(job, folder, options, listener)
-    # To the end, so that torchrun's signal after another worker died hides no error.
+    # Until after the error is reported: when a worker dies, torchrun sends SIGTERM to the others,
+    # which must not hide their own errors.
     with training_run.signals.handle_signals():
         try:
             training_run.writer.write_inputs()
@@ -162,13 +169,29 @@ def run(
             )
             raise
     if options.workers.is_first:
-        # Outside of the above: a run that is stopped here is done all the same.
+        # Not within the `try`: a run that is stopped here is finished, not interrupted.
         training_run.checkpoints.clear()
     return result
 
 
 class _TrainingRun:
-    """One run while it goes on: what happens at a log line, an evaluation, a step and the end."""
+    """A run while it is trained: what happens at a log line, an evaluation, a step and the end.
+
+    `run` calls `compute_baselines`, `train` and `finish` in this order.
+
+    Attributes:
+        job, folder, options, listener: As `run` got them.
+        state: Progress of the training; replaced by the checkpoint's in `train`.
+        signals: Hold back Ctrl-C and the like until nothing is half done.
+        writer: Writes the files of the run.
+        selection: Scores splits, and keeps the best weights.
+        checkpoints: Reads and writes them.
+        checkpointing: Decides when one is saved; None before `train`.
+        time_limit: Plans the steps under a time limit; None without one, and before `train`.
+        is_trained: Whether the last step is over.
+        baselines: Scores of the simple models; None without them.
+        head_start: What the head began as; None if nothing was fitted, or in a resumed run.
+    """
 
     def __init__(
         self, job: Job, folder: RunFolder, options: RunOptions, listener: Listener
@@ -202,17 +225,27 @@ class _TrainingRun:
             self.job.deadline = time.perf_counter() + time_left
 
     def compute_baselines(self) -> None:
-        """Scores the simple models beside the run, while the encoder is as it was."""
+        """Scores the simple models before training changes the encoder that one of them reads.
+
+        The first process does it, the others wait.
+        """
         workers = self.options.workers
         if self.options.make_baselines is None:
             return
         if workers.is_first:
-            with self.signals.interruptible() if workers.count == 1 else contextlib.nullcontext():
+            # Several processes can only stop together, at a step.
+            can_stop = workers.count == 1
+            with self.signals.interruptible() if can_stop else contextlib.nullcontext():
                 self.baselines = self.options.make_baselines(self.job, self.folder, self.listener)
         workers.wait()
 
     def train(self, checkpoint: Checkpoint | None) -> None:
-        """Trains from the first step, or the checkpoint's, to the last."""
+        """Trains from the first step, or the checkpoint's, to the last.
+
+        Args:
+            checkpoint: Where an interrupted run continues; None for a new run, whose head is
+                started first.
+        """
         job = self.job
         training = self.job.recipe.training
         engine = build_engine(job, self.folder, self.options.workers, self.listener)
@@ -264,6 +297,7 @@ class _TrainingRun:
         return time.perf_counter() - self.job.started
 
     def _limited_steps(self, engine: TrainingEngine) -> TimeLimitedSteps:
+        """Returns the plan of steps under the recipe's time limit; it changes the schedule."""
         return TimeLimitedSteps(
             self.job,
             engine,
@@ -277,12 +311,14 @@ class _TrainingRun:
         job = self.job
 
         def keep_weights(step: int) -> None:
+            """Keeps the weights as the best so far, and notes it where they were written."""
             if self.selection.keep():
                 self.writer.set_status(
                     "running", step=step, message=f"model/ holds the weights of step {step}"
                 )
 
         def after_step(epoch_over: bool) -> None:
+            """Ends the run early, saves a checkpoint or stops at a signal, where that is due."""
             self.options.early_stopping.after_step(self.state)
             checkpointing.after_step(self.state, epoch_over=epoch_over)
             try:
@@ -293,6 +329,7 @@ class _TrainingRun:
 
         tokens_of_epoch = job.training_features.lengths.sum()
         scored_tokens = job.features[job.selection].lengths.sum()
+        evaluation_in_epochs = _EVALUATION * scored_tokens / tokens_of_epoch
         return Hooks(
             on_log=lambda figures: self._log(figures, engine),
             on_evaluate=lambda step: self._evaluate(step, engine, checkpointing),
@@ -300,13 +337,19 @@ class _TrainingRun:
             on_better=keep_weights,
             on_step=after_step,
             names=job.training_ids,
-            evaluation_cost=_EVALUATION * scored_tokens / tokens_of_epoch * job.steps_per_epoch,
+            evaluation_cost=evaluation_in_epochs * job.steps_per_epoch,
             scores_start=self.head_start is not None and not self.head_start.reason,
             breaks_ties=job.recipe.training.tie_breaker == "loss",
         )
 
     def _log(self, figures: dict[str, Any], engine: TrainingEngine) -> None:
-        """Adds a line to the history, and gives its numbers to the trackers."""
+        """Adds a line to the history, and gives its numbers to the trackers.
+
+        Args:
+            figures: Numbers of a step or an evaluation by name, and perhaps `samples`: texts that
+                no tracker can plot.
+            engine: Has the trackers.
+        """
         self.writer.add_history(figures)
         if not self.options.workers.is_first:
             return
@@ -413,26 +456,26 @@ class _TrainingRun:
             state.stopped_early = bool(state.stop_reason)
 
     def finish(self) -> Result:
-        """Scores with the weights that stay, and writes everything."""
+        """Scores all splits with the weights that stay, and writes what the run found.
+
+        Returns:
+            The folder with the content of its metrics.json and performance.json.
+        """
         job = self.job
         state = self.state
         selection = self.selection
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
-        if self.time_limit is None:
-            limited = None
-        else:
+        limited = None
+        if self.time_limit is not None:
             limited = self.time_limit.outcome(state)
         final = selection.results[job.selection]
         constant_answer = final.task.answers.constant_prediction(final.lines)
-        if constant_answer is not None:
-            collapsed = "collapsed"
-        else:
-            collapsed = ""
-        if state.stopped_early or collapsed:
-            improving = None
-        else:
+        # A run that was stopped, or learned nothing, isn't advised to train longer.
+        improving = None
+        if not state.stopped_early and constant_answer is None:
             improving = self._still_improving(limited)
+
         scores = run_metrics(
             job,
             selection.results,
@@ -447,19 +490,10 @@ class _TrainingRun:
         performance = run_performance(job, state, self.options.workers, limited)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
-        if state.stop_reason:
-            stopped = f"stopped after step {state.step} of {job.steps}"
-        else:
-            stopped = ""
+
         if limited is not None and limited.is_cut:
-            stopped = limited.sentence
             self.listener.say(limited.sentence)
-        self.writer.set_status(
-            "done",
-            step=state.step,
-            message=stopped,
-            reason=state.stop_reason or collapsed,
-        )
+        self._set_done(limited, is_collapsed=constant_answer is not None)
         if constant_answer is not None:
             self.listener.warn(
                 f"the model that was kept answers {constant_answer} to every example of "
@@ -471,10 +505,36 @@ class _TrainingRun:
             self.baselines.announce(metrics)
         return Result(self.folder, metrics, performance)
 
-    def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
-        """Returns the evidence that the run ended while it was still improving.
+    def _set_done(self, limited: TimeLimitOutcome | None, *, is_collapsed: bool) -> None:
+        """Writes to status.json that the run is done, and why it ended before its last step.
 
-        None where there is none.
+        Args:
+            limited: What the time limit did; None without one.
+            is_collapsed: Whether the model gives every example the same answer.
+        """
+        state = self.state
+        message = ""
+        if limited is not None and limited.is_cut:
+            message = limited.sentence
+        elif state.stop_reason:
+            message = f"stopped after step {state.step} of {self.job.steps}"
+        reason = state.stop_reason
+        if not reason and is_collapsed:
+            reason = "collapsed"
+        self.writer.set_status(
+            "done",
+            step=state.step,
+            message=message,
+            reason=reason,
+        )
+
+    def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
+        """Returns the evidence that the run ended while it was still improving, None without any.
+
+        The losses of its last evaluations are looked at first, then their scores.
+
+        Args:
+            limited: What the time limit did, for the advice how to train longer.
         """
         job = self.job
         if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
@@ -503,33 +563,35 @@ class _TrainingRun:
 
 
 def _interruption(training_run: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
-    """Returns the error for Ctrl-C, SIGTERM and SIGHUP.
+    """Saves a checkpoint if any step was taken, and returns the error for a stopped run.
 
-    A checkpoint was saved before where a step had been taken.
+    Args:
+        training_run: The run, stopped by Ctrl-C, SIGTERM or SIGHUP.
+        terminated: Whether it was one of the latter two.
     """
     state = training_run.state
     folder = training_run.folder
-    saved = "no step was complete, so there is nothing to keep"
-    remedy = f"Start again with `{folder.command(training_run.job.verb, overwrite=True)}`."
-    resume = f"`{folder.command(training_run.job.verb, resume=True)}`"
-    if (
-        training_run.checkpointing is not None
-        and state.step
-        and training_run.options.workers.is_first
-    ):
+    verb = training_run.job.verb
+    workers = training_run.options.workers
+    checkpointing = training_run.checkpointing
+    if checkpointing is not None and state.step and workers.is_first:
         # Once trained, the network may hold the best weights instead of the last ones; the end of
         # the last epoch has left a checkpoint.
-        if not (training_run.is_trained and training_run.checkpoints.any()):
-            training_run.checkpointing.save(state, behind=False)
+        has_last_checkpoint = training_run.is_trained and training_run.checkpoints.any()
+        if not has_last_checkpoint:
+            checkpointing.save(state, behind=False)
         saved = f"a checkpoint was saved in {folder.checkpoints}"
-        remedy = f"Continue with {resume}."
+        remedy = f"Continue with `{folder.command(verb, resume=True)}`."
+    else:
+        saved = "no step was complete, so there is nothing to keep"
+        remedy = f"Start again with `{folder.command(verb, overwrite=True)}`."
     training_run.writer.try_set_status("interrupted", step=state.step, message=saved)
     if training_run.signals.together:
         # A launcher ends the processes that are left as soon as one has gone.
-        training_run.options.workers.wait()
+        workers.wait()
     if terminated:
-        how = "terminated"
+        verdict = "terminated"
     else:
-        how = "interrupted"
-    message = f"{how} at step {state.step} of {training_run.job.steps}: {saved}"
+        verdict = "interrupted"
+    message = f"{verdict} at step {state.step} of {training_run.job.steps}: {saved}"
     return InterruptedRunError(message, remedy=remedy, terminated=terminated)

@@ -68,15 +68,15 @@ class Job(ReadyRun):
     """A run of fine-tuning made ready: everything read, checked and refused, nothing trained.
 
     Attributes:
-        source: the model's files.
-        loaded: the model with its new head.
-        compute: where and how.
-        steps: optimizer steps.
-        memory: bytes that it will need, about: see `estimate_memory`.
-        checkpoint_size: bytes of a checkpoint, about; copies of the best weights come on top.
-        used_tokens: (U,) rows of the word table that are trained, where those are not all.
-        run: carries it out, in place of `finetune.run` and as that is called.
-        started: `time.perf_counter()` when it began to be made ready.
+        source: The model's files.
+        loaded: The model with its new head.
+        compute: Device, precision and threads.
+        steps: Optimizer steps.
+        memory: Estimated bytes of memory of the whole run, see `estimate_memory`.
+        checkpoint_size: Estimated bytes of a checkpoint, without its copy of the best weights.
+        used_tokens: (U,) rows of the word table that are trained; None for all.
+        run: Function that carries the job out, with the arguments of `finetune.run`; None for that.
+        started: `time.perf_counter()` before the recipe's files were read.
         chosen: What the preset `auto` chose, as a sentence; empty without it.
         teacher: Run whose answers are learned, where there is one.
         deadline: `time.perf_counter()` at which the time limit ends; None without a limit.
@@ -139,9 +139,13 @@ class Job(ReadyRun):
         )
 
     def objective_with_teacher(self, listener: Listener = SILENT) -> TaskObjective:
-        """Returns all that training minimises.
+        """Returns the quantity that training minimises, with the loss on a teacher's answers.
 
-        A teacher whose answers are not in the cache answers the training rows now.
+        Without a teacher it is the loss on the labels alone. A teacher whose answers are not in the
+        cache answers the training rows now.
+
+        Args:
+            listener: Receives progress of the teacher.
         """
         if self.teacher is None:
             return self.objective
@@ -216,7 +220,10 @@ class Encoded:
 
 
 def encoding_key(recipe: Recipe) -> str:
-    """Returns what decides the rows and how they are read, as a text to compare."""
+    """Returns the recipe's fields that decide which rows are read and how they are encoded.
+
+    Recipes with equal keys can share their encoded rows. The key is JSON, only to be compared.
+    """
     model = recipe.model
     section = TASK_SECTIONS.get(recipe.task)
     deciding_fields = {
@@ -499,10 +506,10 @@ def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
 
 
 def check_outside(recipe: Recipe) -> None:
-    """Refuses trackers and a registry that are not to be had.
+    """Refuses a recipe whose trackers or model registry are not installed.
 
     Raises:
-        BertctlError: with how to install them.
+        BertctlError: Saying how to install them.
     """
     check_trackers(recipe.runtime.log_to)
     if recipe.runtime.mlflow_register is not None:
@@ -521,7 +528,7 @@ def _read(
         recipe: What to run.
         listener: Receives messages.
         encoded: Data and model as another run has read them; read here if None.
-        rows_in_memory: Rows that stand for files.
+        rows_in_memory: Rows by split, in place of those in the recipe's files.
 
     Raises:
         BertctlError: Any refusal of recipe, data or model.

@@ -111,9 +111,9 @@ class TimeLimitOutcome:
         )
 
     def for_metrics(self) -> dict[str, Any]:
-        """Returns what metrics.json has of it.
+        """Returns what metrics.json has of it: only what follows from the number of steps.
 
-        It is nothing that another clock would change for the same plan.
+        Measured seconds differ between runs with the same numbers, and are in performance.json.
         """
         return {
             "limit": self.limit,
@@ -163,7 +163,13 @@ class RunCosts:
         return self.evaluation_work is not None
 
     def note_evaluation(self, seconds: float, scoring_seconds: float, pace: float) -> None:
-        """Notes what an evaluation took: with the weights that are saved, and the scoring alone."""
+        """Notes the costs of an evaluation that was measured.
+
+        Args:
+            seconds: Of the whole evaluation, with saving the weights.
+            scoring_seconds: Of the scoring alone.
+            pace: Present seconds of a unit of work.
+        """
         self.evaluation_work = seconds / pace
         self.scoring_work = scoring_seconds / pace
 
@@ -182,11 +188,17 @@ class RunCosts:
 class Planner:
     """Number of steps with which a run ends in time: arithmetic alone, the clock is its caller's.
 
+    Call `begin_epoch` with the work of an epoch's batches, then `note_step` after each step.
+
     Args:
         limit: Seconds of the limit.
         whole_steps: Steps of the whole run.
         evaluate_every: Steps from one evaluation to the next.
         costs: Costs beside the steps.
+
+    Attributes:
+        costs: The same; updated by whoever measures them.
+        steps_seen: Steps that were noted since the command began.
     """
 
     def __init__(
@@ -198,29 +210,39 @@ class Planner:
         self._target = limit - min(_RESERVE_SHARE * limit, _LARGEST_RESERVE)
         self._whole_steps = whole_steps
         self._evaluate_every = evaluate_every
-        # (B + 1,) work of the first batches of this epoch.
+        # (B + 1,) work of the first 0, 1, ..., B batches of this epoch together.
         self._work_ahead: Floats = np.array([0.0, 1.0])
+        # Seconds and work of each step, but the first one, which is slower.
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
-        self._first_step = (0.0, 1.0)
+        self._first_step = (0.0, 1.0)  # its seconds and work
         self._pace_before: float | None = None  # of the steps before an interruption
 
     def resume(self, seconds: float, steps: int) -> None:
-        """Takes the seconds of the steps before an interruption.
+        """Notes the pace of the steps before an interruption, until new steps are measured.
 
-        Call it once the work of an epoch is known.
+        Call it after `begin_epoch`, which tells the work of these steps.
+
+        Args:
+            seconds: Of all these steps.
+            steps: Their number.
         """
         if steps:
             self._pace_before = seconds / self._work_between(0, steps)
 
     def begin_epoch(self, work: Floats) -> None:
-        """Takes the (B,) work of the batches of an epoch.
+        """Notes the (B,) work of the batches of the epoch that begins.
 
-        Later epochs are expected to be like it.
+        All other epochs are assumed to be like it.
         """
         self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
 
     def note_step(self, seconds: float, position: int) -> None:
-        """Notes what the batch before a position of the epoch took."""
+        """Notes the seconds of a step.
+
+        Args:
+            seconds: Of the step.
+            position: Batches of the epoch that are done, with that of the step.
+        """
         work = float(self._work_ahead[position] - self._work_ahead[position - 1])
         self.steps_seen += 1
         if self.steps_seen == 1:
@@ -229,36 +251,61 @@ class Planner:
             self._measured.append((seconds, work))
 
     def pace(self, steps: int = 0) -> float:
-        """Returns the seconds of a unit of work, by the latest steps, at least eight."""
-        if not self._measured and self._pace_before is not None:
-            return self._pace_before
+        """Returns the seconds of a unit of work, as the latest steps show.
+
+        Before a second step was measured, it is the pace before an interruption, or a guess from
+        the first step.
+
+        Args:
+            steps: How many of the latest steps count; at least `_FEWEST_OF_PACE` do.
+        """
         if not self._measured:
+            if self._pace_before is not None:
+                return self._pace_before
             seconds, work = self._first_step
             return _SHARE_OF_FIRST_STEP * seconds / work
+
         n_latest = min(len(self._measured), max(_FEWEST_OF_PACE, steps))
         latest = islice(reversed(self._measured), n_latest)
         seconds, work = np.sum(list(latest), axis=0)
         return float(seconds / work)
 
     def seconds_until(self, step: int, last: int, pace: float) -> float:
-        """Returns the seconds from the end of a step to the end of a run.
+        """Returns the seconds from the end of a step to the end of the run.
 
-        The run ends with the step `last`.
+        Args:
+            step: Steps that were taken; its evaluation is still to come.
+            last: The run's last step.
+            pace: Seconds of a unit of work.
         """
+        # An evaluation is due after each step from `step` on that is a multiple of
+        # `evaluate_every`, and after the last step.
         evaluations = 1 + (last - 1) // self._evaluate_every - (step - 1) // self._evaluate_every
         training = pace * self._work_between(step, last)
         return training + evaluations * self.costs.evaluation(pace) + self.costs.closing(pace)
 
     def whole_seconds(self, step: int, used: float) -> float:
-        """Returns the seconds that the whole run would take."""
+        """Returns the seconds that the run would take without a limit.
+
+        Args:
+            step: Steps that were taken.
+            used: Seconds that were used so far.
+        """
         return used + self.seconds_until(step, self._whole_steps, self.pace(_MOST_MEASURED))
 
     def overrun(self, step: int, used: float) -> float:
-        """Returns the seconds by which a run would miss the limit that ends with this step."""
+        """Returns by how many seconds a run that ends with this step misses the limit.
+
+        Negative if it ends in time.
+
+        Args:
+            step: Steps that were taken.
+            used: Seconds that were used so far.
+        """
         return used + self.seconds_until(step, step, self.pace()) - self._limit
 
     def fitting_steps(self, step: int, planned: int, used: float) -> int:
-        """Returns how many steps the run should have: as planned, unless that misses the limit.
+        """Returns how many steps the run should have: as planned, if that ends near the limit.
 
         Args:
             step: Steps that were taken.
@@ -273,15 +320,21 @@ class Planner:
             return planned
 
         planned_seconds = self.seconds_until(step, planned, pace)
+        # Half a standard error of the pace: a smaller miss can't be told from noise.
         noise = 0.5 * _STEP_NOISE / math.sqrt(self.steps_seen) * planned_seconds
         tolerance = max(_NEGLIGIBLE_SHARE * self._limit, noise)
         is_close_enough = abs(planned_seconds - time_left) <= tolerance
         return planned if is_close_enough else steps
 
     def next_check(self, step: int, planned: int) -> int:
-        """Returns the step of the next look at the clock.
+        """Returns the step after which the plan is checked again.
 
-        It comes soon at first, and ever sooner towards the end.
+        At first the intervals grow with the steps that were measured. Later each is a quarter of
+        the steps that are left, so they shrink towards the end.
+
+        Args:
+            step: Steps that were taken.
+            planned: Present number of steps.
         """
         quarter = (planned - step) // 4
         return step + max(1, min(self.steps_seen, quarter))
@@ -289,7 +342,12 @@ class Planner:
     def _most_steps_in(self, time_left: float, step: int, pace: float) -> int:
         """Returns the largest number of steps with which the run ends in time.
 
-        If time is up already, it is the present step.
+        If no further step fits, it is `step`.
+
+        Args:
+            time_left: Seconds from now to the end of the run.
+            step: Steps that were taken.
+            pace: Seconds of a unit of work.
         """
         # Bisection: more steps always take longer.
         lowest = step
@@ -307,6 +365,7 @@ class Planner:
         per_epoch = len(self._work_ahead) - 1
 
         def work_until(number: int) -> float:
+            """Returns the work of so many steps from the beginning, in epochs like this one."""
             epochs, batches = divmod(number, per_epoch)
             return float(epochs * self._work_ahead[-1] + self._work_ahead[batches])
 
@@ -314,9 +373,9 @@ class Planner:
 
 
 class TimeLimitedSteps(StepPlan):
-    """Number of steps that fit into the time limit of a run.
+    """Number of steps that fit into the time limit of a run, planned anew while it trains.
 
-    It is asked of a `Planner` while the run goes on.
+    It measures steps and evaluations by the clock, and a `Planner` computes the number from them.
 
     Args:
         job: The run, made ready.
@@ -341,7 +400,7 @@ class TimeLimitedSteps(StepPlan):
         self._workers = engine.workers
         self._listener = listener
         self._used_here = used_seconds
-        self._used_before = 0.0
+        self._used_before = 0.0  # by commands that were interrupted
         self._scoring_seconds = scoring_seconds
         self._limit_text = job.recipe.training.time_limit or ""
         self._limit = seconds_in(self._limit_text)
@@ -352,10 +411,10 @@ class TimeLimitedSteps(StepPlan):
             evaluate_every=job.recipe.training.evaluate_every or job.steps_per_epoch,
             costs=_guessed_costs(job, self._work),
         )
-        self._mark = time.perf_counter()
-        self._scored_before = 0.0
-        self._next_check = 0
-        self._sampled_at = 0
+        self._mark = time.perf_counter()  # when the present step or evaluation began
+        self._scored_before = 0.0  # seconds of scoring until the last evaluation
+        self._next_check = 0  # step
+        self._sampled_at = 0  # step where scoring was timed on a sample last
         self._is_announced = False
         self._is_warned = False
 
@@ -373,9 +432,9 @@ class TimeLimitedSteps(StepPlan):
         self._mark = time.perf_counter()
 
     def after_step(self, state: TrainingState) -> None:
-        """Notes what the step took.
+        """Notes the seconds of a step, and plans the number of steps anew if a check is due.
 
-        If a look at the clock is due, it plans the number of steps anew.
+        A new number is noted in `state.plan_changes`, and the learning rate's schedule follows it.
         """
         now = time.perf_counter()
         self._planner.note_step(now - self._mark, state.position)
@@ -395,7 +454,7 @@ class TimeLimitedSteps(StepPlan):
         self._mark = time.perf_counter()
 
     def after_evaluation(self, state: TrainingState) -> None:
-        """Notes what the evaluation took."""
+        """Notes the seconds of an evaluation, and those of the scoring in it."""
         now = time.perf_counter()
         scored = self._scoring_seconds()
         self._planner.costs.note_evaluation(
@@ -421,12 +480,13 @@ class TimeLimitedSteps(StepPlan):
         )
 
     def _used(self) -> float:
+        """Returns the seconds of the limit that were used, by interrupted commands as well."""
         return self._used_before + self._used_here()
 
     def _decide(self, state: TrainingState) -> tuple[int, int]:
-        """Returns the number of steps, and the step of the next look at the clock.
+        """Returns the number of steps of the run, and the step after which that is checked again.
 
-        The first process decides for all.
+        The first process decides, as the clocks of the processes differ, and tells the others.
         """
         decision = ""
         if self._workers.is_first:
@@ -437,9 +497,14 @@ class TimeLimitedSteps(StepPlan):
         return int(steps), int(next_check)
 
     def _announce(self, steps: int, state: TrainingState) -> None:
-        """Reports what fits into the limit.
+        """Reports how many steps fit into the limit, or warns if even the end doesn't fit.
 
-        It does so once it is known, and again if it changes by more than a quarter.
+        The number is reported once a few steps were measured, and again if it changes by more than
+        a quarter.
+
+        Args:
+            steps: The new plan; `self.steps` is the present one.
+            state: Of the training.
         """
         used = self._used()
         if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
@@ -469,12 +534,14 @@ class TimeLimitedSteps(StepPlan):
 
         Args:
             state: Of the training.
-            used: Seconds since the run began.
+            used: Seconds of the limit that were used.
         """
         if self._is_warned:
             return
         self._is_warned = True
-        closing = self._planner.overrun(state.step, used) + self._limit - used
+        # The run ends now: what it takes until its end is the overrun and the time that is left.
+        time_left = self._limit - used
+        closing = self._planner.overrun(state.step, used) + time_left
         self._listener.warn(
             f"the time limit of {self._limit_text} is too short: {human_seconds(used)} are used "
             f"after {count(state.step, 'step')}, and scoring and writing take about "
@@ -482,9 +549,10 @@ class TimeLimitedSteps(StepPlan):
         )
 
     def _is_sample_due(self, state: TrainingState) -> bool:
-        """Returns whether the scoring should be timed now.
+        """Returns whether the scoring of a sample should be timed now.
 
-        It should after a few steps, and once more halfway to the end.
+        It is timed after a few steps, and again once the run has come from there to the middle of
+        the plan. When an evaluation was measured, no sample is needed any more.
         """
         if self._planner.costs.is_measured or self._planner.steps_seen < _FEWEST_MEASURED:
             return False
@@ -506,7 +574,11 @@ class TimeLimitedSteps(StepPlan):
             self._planner.costs.scoring_work = seconds / self._planner.pace()
 
     def _time_scoring(self, n_rows: int) -> float:
-        """Returns the seconds of scoring the whole selection split, by so many of its rows."""
+        """Returns the seconds of scoring the selection split, extrapolated from a sample of rows.
+
+        Args:
+            n_rows: Size of the sample.
+        """
         job = self._job
         sample, seconds = time_scoring(job, n_rows, workers=self._workers, choose=True)
         whole_work = self._work.of_rows(job.features[job.selection].lengths)
@@ -543,15 +615,21 @@ class _Work:
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
 
     def _of_width(self, width: Any) -> Any:
-        """Returns the work of a row.
+        """Returns the work of a row of so many tokens, or of many rows, in tokens of short rows.
 
-        A layer takes 24 d^2 products for a token of d numbers, and 4 d for a pair.
+        A layer takes 24 d^2 operations for a token of d numbers, and 4 d for a pair of tokens. So a
+        pair counts as much as 1 / (6 d) tokens.
         """
         return width * (1.0 + width / (6.0 * self._hidden_size))
 
 
 def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
-    """Returns what a run costs beside its steps, before anything was measured."""
+    """Returns what a run costs beside its steps, guessed before anything was measured.
+
+    Args:
+        job: Made ready.
+        work: Measures rows in units of training.
+    """
     training = job.recipe.training
     selected = work.of_rows(job.features[job.selection].lengths)
     # These are scored once, with the final weights.

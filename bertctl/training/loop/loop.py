@@ -22,7 +22,9 @@ from bertctl.training.steps import total_steps
 from bertctl.words import count
 
 _EXPLODED = 10.0
-"""How many times as large as the first losses the last ones may be; such a run does not recover."""
+"""How many times as large as the first losses the last ones may be; beyond it no run recovers."""
+_N_FIRST_LOSSES = 5
+_N_LAST_LOSSES = 10
 
 
 class Evaluation(NamedTuple):
@@ -42,14 +44,15 @@ class Hooks:
     """What the loop calls: it writes no file and shows nothing itself.
 
     Attributes:
-        on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
-        on_evaluate: scores the validation rows with the weights as they are.
-        is_better: whether one value of the primary metric is better than another.
-        on_better: the weights are the best so far.
-        on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise
-            to stop.
-        names: ids of the rows with these numbers, for messages.
-        evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
+        on_log: Receives the figures of a line of history, every `training.log_every` steps and at
+            the end of each epoch.
+        on_evaluate: Scores the validation rows with the present weights, those of this step.
+        is_better: Returns whether the first value of the primary metric is better than the second.
+        on_better: Called when the weights of this step are the best so far.
+        on_step: Called after each step and its evaluation, with whether that ends an epoch. May
+            save a checkpoint, and may raise to stop.
+        names: Returns the ids of the rows with these numbers, for messages.
+        evaluation_cost: Time of an evaluation, counted in steps, to estimate the time left.
         scores_start: Whether the weights are scored before the first step, and may be the best
             ones.
         breaks_ties: Whether the lower loss is better where the primary metric is the same. Else the
@@ -142,21 +145,28 @@ class TrainingState:
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
-    """Returns the global batches of an epoch, the same however many processes share them."""
-    size = recipe.training.batch_size
-    seed = recipe.training.seed_of_order
-    grouped = recipe.training.group_by_length
+    """Returns the global batches of an epoch, in order.
+
+    They do not depend on the number of processes that share them. For losses that compare the rows
+    of a batch, rows with equal texts are put into different batches where that is possible.
+
+    Args:
+        recipe: Has the batch size, the seed and whether texts of like lengths share a batch.
+        features: The training rows.
+        epoch: From 0.
+    """
+    training = recipe.training
     plan = training_plan(
         features.lengths,
-        size,
-        seed=seed,
+        training.batch_size,
+        seed=training.seed_of_order,
         epoch=epoch,
-        group_by_length=grouped,
+        group_by_length=training.group_by_length,
     )
-    numbers = features.texts_to_keep_apart()
-    if numbers is None:
+    text_numbers = features.texts_to_keep_apart()
+    if text_numbers is None:
         return plan
-    return set_apart(plan, numbers)
+    return set_apart(plan, text_numbers)
 
 
 class StepPlan:
@@ -190,20 +200,20 @@ def train(
     listener: Listener,
     step_plan: StepPlan | None = None,
 ) -> None:
-    """Trains from where `state` says on, to the end or until patience ends it.
+    """Trains from the position in `state` to the last step, or until early stopping ends it.
 
     Args:
-        engine: network, optimizer, schedule.
-        features: the training rows, encoded.
-        recipe: everything else.
-        hooks: what happens at a log line, an evaluation, a new best, after a step.
-        state: filled in as it goes, so that an interruption leaves what was reached.
-        listener: hears of progress.
+        engine: Network, optimizer, schedule.
+        features: The training rows, encoded.
+        recipe: Everything else.
+        hooks: Called at a log line, an evaluation, a new best, and after a step.
+        state: Updated after each step, so that an interruption leaves what was reached.
+        listener: Receives progress.
         step_plan: Number of steps. Default: as many as the recipe says.
 
     Raises:
-        DivergedError: a loss or gradient that is no finite number, or losses that have exploded.
-        DeviceError: out of memory with one example at a time.
+        DivergedError: A loss or gradient is no finite number, or the losses have exploded.
+        DeviceError: Memory runs out with one example at a time.
     """
     training = recipe.training
     goal = step_plan or StepPlan(total_steps(recipe, len(features)))
@@ -212,23 +222,20 @@ def train(
         _evaluate(hooks, state)
         state.scored_start = True
     engine.network.train()
+
+    # A resumed run may begin within an epoch (`position`), or with an evaluation that its last step
+    # called for (`pending`).
     while (state.step < goal.steps or state.pending) and not state.stopped_early:
         if engine.begin_epoch is not None:
             engine.begin_epoch(state.epoch)
         plan = plan_epoch(recipe, features, state.epoch)
         goal.begin_epoch(plan)
         if state.position == 0:
-            state.paddings.append(padding_share(features.lengths, plan))
-            numbers = features.texts_to_keep_apart()
-            if numbers is not None:
-                equal = count(repeated(plan, numbers), "row")
-                listener.say(
-                    f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, "
-                    "masked there"
-                )
+            _report_batches(plan, features, state, listener)
+
         while (state.position < len(plan) and state.step < goal.steps) or state.pending:
             if not state.pending:
-                rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
+                rng = WindowRandom(training.seed, state.epoch, state.step)
                 figures = _step(
                     engine,
                     features,
@@ -238,14 +245,16 @@ def train(
                     state,
                     hooks,
                 )
-                goal.after_step(state)
-                epoch_over = state.position == len(plan) or state.step == goal.steps
+                goal.after_step(state)  # may change `goal.steps`
+                is_epoch_over = state.position == len(plan) or state.step == goal.steps
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
-                if epoch_over or state.step % recipe.training.log_every == 0:
+                if is_epoch_over or state.step % training.log_every == 0:
                     hooks.on_log(figures)
-                due = recipe.training.evaluate_every
                 share = _share_of_work(
-                    state.step, goal.steps, due or len(plan), hooks.evaluation_cost
+                    state.step,
+                    goal.steps,
+                    training.evaluate_every or len(plan),
+                    hooks.evaluation_cost,
                 )
                 listener.advance(
                     "training",
@@ -254,23 +263,47 @@ def train(
                     _for_bar(figures),
                     share=share,
                 )
-                if due:
-                    state.pending = state.step % due == 0 or state.step == goal.steps
+                if training.evaluate_every:
+                    is_due = state.step % training.evaluate_every == 0
+                    state.pending = is_due or state.step == goal.steps
                 else:
-                    state.pending = epoch_over
+                    state.pending = is_epoch_over
+
             if state.pending:
                 _evaluate(hooks, state)
                 goal.after_evaluation(state)
-                if recipe.training.patience and state.since_better >= recipe.training.patience:
+                if training.patience and state.since_better >= training.patience:
                     state.stopped_early = state.step < goal.steps
                 state.pending = False
             hooks.on_step(state.position == len(plan) or state.step == goal.steps)
             if state.stopped_early:
                 break
-        else:
-            state.epoch = state.epoch + 1
+
+        if not state.stopped_early:
+            state.epoch += 1
             state.position = 0
     listener.finish("training")
+
+
+def _report_batches(
+    plan: Plan, features: Features, state: TrainingState, listener: Listener
+) -> None:
+    """Notes the padding of an epoch that begins, and reports equal texts that share a batch.
+
+    Args:
+        plan: Batches of the epoch.
+        features: The training rows.
+        state: Receives the share of padding.
+        listener: Receives a line if the loss compares the rows of a batch.
+    """
+    state.paddings.append(padding_share(features.lengths, plan))
+    text_numbers = features.texts_to_keep_apart()
+    if text_numbers is not None:
+        equal = count(repeated(plan, text_numbers), "row")
+        listener.say(
+            f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked "
+            "there"
+        )
 
 
 def _step(
@@ -282,7 +315,23 @@ def _step(
     state: TrainingState,
     hooks: Hooks,
 ) -> dict[str, float]:
-    """Takes one optimizer step; returns the figures of its line of history."""
+    """Takes one optimizer step, and moves `state` on by it.
+
+    Args:
+        engine: Network, optimizer, schedule.
+        features: The training rows.
+        indices: (B,) numbers of the windows of the batch.
+        rng: Of this step.
+        micro_batches: Their number grows if memory runs out.
+        state: Updated in place.
+        hooks: Name the rows in an error.
+
+    Returns:
+        The figures of the step's line of history. `epoch` is 0: the caller fills it in.
+
+    Raises:
+        DivergedError: The loss or the gradient is no finite number, or the losses have exploded.
+    """
     started = time.perf_counter()
     rate = float(engine.schedule.get_last_lr()[0])
     result = step_with_oom_retry(
@@ -294,12 +343,13 @@ def _step(
     )
     loss = result.loss
     norm = result.grad_norm
-    state.first_losses = [*state.first_losses, loss][:5]
-    state.last_losses = [*state.last_losses, loss][-10:]
+    state.first_losses = [*state.first_losses, loss][:_N_FIRST_LOSSES]
+    state.last_losses = [*state.last_losses, loss][-_N_LAST_LOSSES:]
     is_fp16 = engine.compute.precision == "fp16"
     # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its
     # scale.
-    if not (math.isfinite(loss) and (math.isfinite(norm) or is_fp16)) or _exploded(state):
+    is_finite = math.isfinite(loss) and (math.isfinite(norm) or is_fp16)
+    if not is_finite or _exploded(state):
         raise _diverged(
             state,
             loss,
@@ -312,6 +362,7 @@ def _step(
         state.skipped_steps += 1
     engine.schedule.step()
     engine.optimizer.zero_grad(set_to_none=True)
+
     state.seconds += time.perf_counter() - started
     state.step += 1
     state.position += 1
@@ -371,6 +422,7 @@ def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) 
 
 
 def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
+    """Returns the figures of a step that a progress bar shows, by their labels."""
     return {
         "loss": f"{figures['loss']:.4f}",
         "learning rate": f"{figures['learning_rate']:.2e}",
@@ -380,11 +432,16 @@ def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def _exploded(state: TrainingState) -> bool:
-    if state.step < 15:
+    """Returns whether the last losses are many times as large as the first ones.
+
+    First losses below 1 count as 1, so that the noise of a small loss is no explosion. The first
+    and the last losses must not overlap.
+    """
+    if state.step < _N_FIRST_LOSSES + _N_LAST_LOSSES:
         return False
-    return float(np.mean(state.last_losses)) > _EXPLODED * max(
-        1.0, float(np.mean(state.first_losses))
-    )
+    first_mean = float(np.mean(state.first_losses))
+    last_mean = float(np.mean(state.last_losses))
+    return last_mean > _EXPLODED * max(1.0, first_mean)
 
 
 def _diverged(
