@@ -114,27 +114,49 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         n_outputs=settings.n_outputs,
         by_word=reader.by_word,
     )
-    chosen = draw()
+    sampled = draw()
     if pace is not None:
-        words_of_row = max(1.0, job.features["train"].num_predictions / len(train))
-        in_time = pace.affordable_rows(
-            seconds,
-            tokens_of_row=job.features["train"].lengths.sum() / len(train),
-            n_outputs=round(settings.n_outputs * (words_of_row if reader.by_word else 1.0)),
+        n_in_time = _training_rows_in_time(
+            job, pace, seconds, settings.n_outputs, by_word=reader.by_word
         )
-        if in_time < min(len(chosen), FEWEST_IN_TIME):
+        if n_in_time < min(len(sampled), FEWEST_IN_TIME):
             raise NoTimeError(TOO_SHORT)
-        chosen = draw(at_most=in_time)
-    reader.total = len(chosen) + sum(len(job.data.splits[split]) for split in readable)
+        sampled = draw(at_most=n_in_time)
+    reader.total = len(sampled) + sum(len(job.data.splits[split]) for split in readable)
     try:
-        vectors, sample_labels = reader.training_rows(train, chosen)
+        vectors, sample_labels = reader.training_rows(train, sampled)
         fitted = fit_classifier(vectors, sample_labels, settings)
         logits = {split: reader.logits(job.data.splits[split], fitted) for split in readable}
     finally:
         listener.finish(_PHASE)
     return Answered(
         logits,
-        {"rows": len(chosen), "classifier": settings.classifier, "strength": fitted.strength},
+        {"rows": len(sampled), "classifier": settings.classifier, "strength": fitted.strength},
+    )
+
+
+def _training_rows_in_time(
+    job: Job, pace: ReadingPace, seconds: float, n_outputs: int, *, by_word: bool
+) -> int:
+    """Returns how many training rows can be read, and the classifier fitted to, in some seconds.
+
+    Args:
+        job: Made ready.
+        pace: How fast the encoder reads.
+        seconds: That are left for it.
+        n_outputs: Labels.
+        by_word: Whether each word has a label.
+    """
+    features = job.features["train"]
+    n_rows = len(job.data.splits["train"])
+    if by_word:
+        words_of_row = max(1.0, features.num_predictions / n_rows)
+    else:
+        words_of_row = 1.0
+    return pace.affordable_rows(
+        seconds,
+        tokens_of_row=features.lengths.sum() / n_rows,
+        n_outputs=round(n_outputs * words_of_row),
     )
 
 
@@ -159,7 +181,7 @@ def fit_classifier(
 ) -> LinearFunction:
     """Returns the classifier on all vectors.
 
-    Its strength is chosen by cross-validation on a part of them.
+    The strength of its regularization is chosen by cross-validation on a part of them.
 
     Args:
         vectors: (N, D).
@@ -170,21 +192,25 @@ def fit_classifier(
     size = min(most, max(fewest, _CHOICE_OUTPUTS // settings.n_outputs))
     part = np.random.default_rng(settings.seed).permutation(len(labels))[:size]
     targets = labels[part]
-    is_one_label = not settings.multi_label and not settings.is_regression
-    if len(part) < 2 * settings.folds or (is_one_label and len(np.unique(targets)) < 2):
+    has_classes = not settings.multi_label and not settings.is_regression
+    has_one_class = has_classes and len(np.unique(targets)) < 2
+    if len(part) < 2 * settings.folds or has_one_class:
         return fit(vectors, labels, _USUAL_STRENGTH, settings)
 
-    def score(logits: Floats32) -> float:
-        return _score(logits, targets, settings)
-
+    score = partial(_score, labels=targets, settings=settings)
     strength, _ = choose_strength(vectors[part], targets, settings, score)
     return fit(vectors, labels, strength, settings)
 
 
 def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> float:
-    """Returns how good answers are, the higher the better.
+    """Returns how well logits fit the gold labels, the higher the better.
 
-    It is the log-likelihood of the gold labels; for scores, the negative squared error.
+    It is the mean log-likelihood of the labels; for scores, the negative mean squared error.
+
+    Args:
+        logits: (N, C) of the classifier.
+        labels: (N,) numbers of labels or scores, or (N, C) 0 or 1.
+        settings: Of the classifier.
     """
     if settings.is_regression:
         return -float(np.square(logits[:, 0] - labels).mean())
@@ -195,18 +221,19 @@ def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> flo
 
 
 def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
-    """Returns the splits that can be read in time.
+    """Returns the splits that the encoder may read, and the tokens left for training rows.
 
-    It also returns the tokens that are left for training rows.
+    It reads the first split and short ones in any case, and others that leave half of the tokens.
+    The tokens that are left may be negative.
     """
     tokens = affordable_tokens(job)
     readable: list[str] = []
     for split in splits:
-        needed = int(job.features[split].lengths.sum())
+        n_tokens = int(job.features[split].lengths.sum())
         is_short = len(job.data.splits[split]) <= _SHORT_SPLIT
-        if not readable or is_short or needed <= tokens / 2:
+        if not readable or is_short or n_tokens <= tokens / 2:
             readable.append(split)
-            tokens -= needed
+            tokens -= n_tokens
     return readable, tokens
 
 
@@ -224,7 +251,7 @@ def _check_opening(job: Job) -> None:
 def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | None, float]:
     """Returns how fast the frozen encoder reads, and the seconds that it may read.
 
-    They are None and 0 without a time limit.
+    They are None and 0 without a time limit. The pace is measured by reading some training rows.
     """
     seconds = seconds_for(job, FROZEN_SHARE)
     if seconds is None:
@@ -237,6 +264,7 @@ def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | Non
     lengths = np.full(n_rows, max(1, round(tokens_of_row)))
 
     def read(indices: Ints) -> None:
+        """Reads training rows in file order, to be timed."""
         reader.training_rows(train, np.sort(indices))
 
     return time_reading(read, order, lengths, seconds=seconds), seconds
@@ -245,19 +273,25 @@ def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | Non
 def _readable_in_limit(
     job: Job, splits: Sequence[str], pace: ReadingPace, seconds: float
 ) -> tuple[list[str], float]:
-    """Returns the splits that can be read within a time limit.
+    """Returns the splits that can be read within a time limit, and the seconds left for training.
 
-    With them come the seconds that are left for training rows.
+    Args:
+        job: Made ready.
+        splits: In the order in which they are read. Each may take half of the seconds that are left
+            when it comes.
+        pace: How fast the encoder reads.
+        seconds: That it may read.
 
     Raises:
         NoTimeError: Not even the first one can be read.
     """
     readable: list[str] = []
     for split in splits:
-        needed = pace.seconds_of(int(job.features[split].lengths.sum()))
-        if needed <= seconds / 2:
+        n_tokens = int(job.features[split].lengths.sum())
+        seconds_needed = pace.seconds_of(n_tokens)
+        if seconds_needed <= seconds / 2:
             readable.append(split)
-            seconds -= needed
+            seconds -= seconds_needed
         elif not readable:
             raise NoTimeError(TOO_SHORT)
     return readable, seconds
@@ -313,6 +347,7 @@ class _VectorReader:
         )
 
     def _parts(self, rows: Rows) -> Iterator[Features]:
+        """Yields the features of some thousand rows at a time, and reports the progress."""
         length = self._job.recipe.model.max_length
         for part in rows.parts(_ROWS_AT_ONCE):
             yield self._job.task.encode(part, self._encoder.engine.tokenizer, max_length=length)
@@ -320,6 +355,7 @@ class _VectorReader:
             self._listener.advance(_PHASE, self._rows_read, self.total)
 
     def _vectors(self, features: Features) -> Floats32:
+        """Returns (N, D) the vectors of rows, or of their words: of the first token of each."""
         if not self.by_word:
             (vectors,) = self._encoder.texts(EncodedWindows.of(cast(SequenceFeatures, features)))
             return vectors

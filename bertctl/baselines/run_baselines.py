@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bertctl.arrays import Array
 from bertctl.baselines.frozen import Answered, frozen_answers
 from bertctl.baselines.kinds import (
     FROZEN,
@@ -80,9 +81,10 @@ class RunBaselines:
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of the baselines.
+        """Returns what metrics.json says of the baselines, as `{"baselines": {name: {...}}}`.
 
-        It has the paired differences of the primary metric.
+        Each has its metrics, and on each split the difference of the primary metric from the run's.
+        Without baselines nothing is returned.
 
         Args:
             results: The run's scores by split.
@@ -124,6 +126,12 @@ class RunBaselines:
             self._listener.say(self._ways_out(weaker, is_cut=is_cut))
 
     def _ways_out(self, weaker: Sequence[str], *, is_cut: bool) -> str:
+        """Returns the advice for a run that is not better than some baselines.
+
+        Args:
+            weaker: Names of these baselines.
+            is_cut: Whether a time limit has cut the training short.
+        """
         recipe = self._folder.recipe
         epochs = self._job.recipe.training.epochs
         if is_cut:
@@ -149,7 +157,9 @@ class RunBaselines:
         try:
             document = read_json(self._folder.baseline_scores, remedy=DAMAGED)
             scores = {}
-            for name in [name for name in names if name in document["baselines"]]:
+            for name in names:
+                if name not in document["baselines"]:  # it could not be computed
+                    continue
                 entry = document["baselines"][name]
                 lines = {
                     split: read_json_lines(
@@ -163,6 +173,10 @@ class RunBaselines:
         return scores
 
     def _compute(self, names: Sequence[str]) -> dict[str, Scores]:
+        """Fits, scores and saves the baselines of these names, and reports their scores.
+
+        A baseline that fails is left out with a warning.
+        """
         started = time.perf_counter()
         scores: dict[str, Scores] = {}
         for name in names:
@@ -184,6 +198,7 @@ class RunBaselines:
         return scores
 
     def _answers(self, name: str) -> Answered:
+        """Fits a baseline, and returns its answers to the splits of the run."""
         if name == FROZEN:
             return frozen_answers(self._job, self._splits, self._listener)
         if name == TFIDF:
@@ -191,25 +206,12 @@ class RunBaselines:
         return word_tag_answers(self._job, self._splits)
 
     def _scored(self, answered: Answered) -> Scores:
-        job = self._job
+        """Returns the answers of a baseline with their metrics; undefined metrics are left out."""
         metrics: dict[str, dict[str, float]] = {}
-        lines: dict[str, list[Line]] = {}
+        lines: dict[str, Sequence[Line]] = {}
         for split, logits in answered.logits.items():
-            rows = job.data.splits[split]
-            answers = job.task.lines({"logits": logits}, job.features[split], rows)
-            if rows.groups:
-                clusters = numbered(rows.groups)
-            else:
-                clusters = None
-            answered_rows = [
-                {"id": line_id(rows.answer_id(i)), **_rounded(line)}
-                for i, line in enumerate(answers)
-            ]
-            if clusters is not None:
-                for line, cluster in zip(answered_rows, clusters.tolist(), strict=True):
-                    line["cluster"] = cluster
-            lines[split] = [*answered_rows]
-            scored = job.task.answers.score(lines[split], resamples=0, seed=0)
+            lines[split] = self._lines(split, logits)
+            scored = self._job.task.answers.score(lines[split], resamples=0, seed=0)
             metrics[split] = {
                 metric: value.value
                 for metric, value in scored.items()
@@ -217,8 +219,28 @@ class RunBaselines:
             }
         return Scores(answered.details, metrics, lines)
 
+    def _lines(self, split: str, logits: Array) -> Sequence[Line]:
+        """Returns the prediction lines of a split: id, gold answer, prediction, probabilities.
+
+        Where rows belong together, each line has the number of its group as `cluster`.
+
+        Args:
+            split: Its name.
+            logits: (N, C) of its rows or words.
+        """
+        rows = self._job.data.splits[split]
+        answers = self._job.task.lines({"logits": logits}, self._job.features[split], rows)
+        lines = [
+            {"id": line_id(rows.answer_id(i)), **_rounded(line)} for i, line in enumerate(answers)
+        ]
+        clusters = numbered(rows.groups) if rows.groups else None
+        if clusters is not None:
+            for line, cluster in zip(lines, clusters.tolist(), strict=True):
+                line["cluster"] = cluster
+        return lines
+
     def _write(self, scores: Mapping[str, Scores]) -> None:
-        """Writes the answers, then the scores: where these are there, all is."""
+        """Writes the prediction lines, then the scores, whose file shows that all is there."""
         for name, baseline in scores.items():
             for split, lines in baseline.lines.items():
                 write_jsonl(self._folder.baseline_predictions(name, split), lines)
@@ -229,6 +251,7 @@ class RunBaselines:
         write_json(self._folder.baseline_scores, {"schema": SCHEMA, "baselines": document})
 
     def _summary(self, scores: Mapping[str, Scores]) -> str:
+        """Returns the primary metric of each baseline on the selection split, in a sentence."""
         split = self._job.selection
         primary = self._job.primary
         parts = [
@@ -243,6 +266,14 @@ class RunBaselines:
     def _difference(
         self, result: SplitResult, lines: Sequence[Line], split: str, chosen: Mapping[str, Any]
     ) -> dict[str, Any] | None:
+        """Returns how the run differs from a baseline on a split; None if it can't be told.
+
+        Args:
+            result: The run's scores on the split.
+            lines: The baseline's predictions there.
+            split: Its name.
+            chosen: What was chosen on which split, and out of how many.
+        """
         compared = math.prod(
             entry.get("of", 1) for entry in chosen.values() if entry["split"] == split
         )

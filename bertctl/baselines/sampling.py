@@ -44,8 +44,9 @@ TOO_SHORT = "reading enough rows would take over a tenth of the time limit"
 
 def affordable_tokens(job: Job) -> int:
     """Returns how many tokens the frozen encoder may read in its share of the run's time."""
-    passes = job.steps / job.steps_per_epoch
-    return int(READING_SHARE / _READING * passes * int(job.features["train"].lengths.sum()))
+    epochs = job.steps / job.steps_per_epoch
+    readings = READING_SHARE / _READING * epochs  # how often it may read all training rows
+    return int(readings * int(job.features["train"].lengths.sum()))
 
 
 def frozen_sample(
@@ -72,28 +73,37 @@ def frozen_sample(
     """
     features = job.features["train"]
     n_rows = len(labels)
-    per_row = max(1.0, features.lengths.sum() / n_rows)
+    tokens_per_row = max(1.0, features.lengths.sum() / n_rows)
     most = min(MOST_ROWS, _MOST_OUTPUTS // n_outputs)
     if by_word:
         words_per_row = max(1.0, features.num_predictions / n_rows)
         most = min(most, int(MOST_WORDS / words_per_row))
-    size = min(max(FEWEST_ROWS, int(tokens / per_row)), most, at_most)
+    affordable = max(FEWEST_ROWS, int(tokens / tokens_per_row))
+    size = min(affordable, most, at_most)
     return stratified(labels, size, seed=job.recipe.data.split_seed)
 
 
 def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int) -> Ints:
     """Returns (n,) the training rows that TF-IDF reads, ascending.
 
+    These are all rows, or a sample with each label's share.
+
+    Args:
+        job: Made ready.
+        labels: (N,) number of each row's label, as of `row_labels`.
+        texts: (N,) of the training rows; of pairs the first ones.
+        n_outputs: Labels.
+
     Raises:
         NoTimeError: A time limit leaves time for too few rows.
     """
     n_rows = len(labels)
-    per_row = max(1.0, sum(len(str(text)) for text in texts) / n_rows)
-    size = min(n_rows, _MOST_OUTPUTS // n_outputs, int(_MOST_CHARACTERS / per_row))
-    size = max(FEWEST_ROWS, size)
+    characters_of_row = max(1.0, sum(len(str(text)) for text in texts) / n_rows)
+    most_readable = int(_MOST_CHARACTERS / characters_of_row)
+    size = max(FEWEST_ROWS, min(n_rows, _MOST_OUTPUTS // n_outputs, most_readable))
     seconds = seconds_for(job, WORDS_SHARE)
     if seconds is not None:
-        in_time = countable_rows(seconds, characters_of_row=per_row, n_outputs=n_outputs)
+        in_time = countable_rows(seconds, characters_of_row=characters_of_row, n_outputs=n_outputs)
         if in_time < min(n_rows, FEWEST_IN_TIME):
             raise NoTimeError(TOO_SHORT)
         size = min(size, in_time)
@@ -126,20 +136,32 @@ def stratified(labels: Array, size: int, *, seed: int) -> Ints:
 
     order = np.random.default_rng(seed).permutation(n_rows)
     _, numbers, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    # The rank of a row among those of its label, in the shuffled order.
     by_label = np.argsort(numbers, kind="stable")
     first_of_label = np.cumsum(counts) - counts
     ranks = np.empty(n_rows, dtype=np.int64)
     ranks[by_label] = np.arange(n_rows) - np.repeat(first_of_label, counts)
-    place = ranks / counts[numbers]
-    return np.sort(order[np.argsort(place, kind="stable")[:size]])
+    # The rank as a share of the label's rows: the lowest shares have all labels in proportion, and
+    # the first row of each label has share 0.
+    share_of_label = ranks / counts[numbers]
+    drawn = np.argsort(share_of_label, kind="stable")[:size]
+    return np.sort(order[drawn])
 
 
 def row_labels(rows: Rows, labels: Array | None) -> Array:
     """Returns (N,) label numbers by which rows are stratified.
 
     They are all zero for rows without labels, with several labels or with scores.
+
+    Args:
+        rows: N of them.
+        labels: As features have them: (N,) numbers or scores, (N, C) of several labels, one per
+            word, or None.
     """
-    is_number = labels is not None and labels.ndim == 1 and len(labels) == len(rows)
-    if labels is None or not is_number or not np.issubdtype(labels.dtype, np.integer):
+    if labels is None:
         return np.zeros(len(rows), dtype=np.int64)
-    return labels
+    has_label_per_row = labels.ndim == 1 and len(labels) == len(rows)
+    are_numbers = np.issubdtype(labels.dtype, np.integer)
+    if has_label_per_row and are_numbers:
+        return labels
+    return np.zeros(len(rows), dtype=np.int64)

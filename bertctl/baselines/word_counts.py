@@ -82,21 +82,29 @@ class TextFeatures:
         texts: list[str] = []
         for column in self._columns:
             texts += _texts(rows, column)
-        by_characters = counts_characters([texts[:_SAMPLED_TEXTS]])
+        if counts_characters([texts[:_SAMPLED_TEXTS]]):
+            units: dict[str, Any] = {
+                "analyzer": "char",
+                "ngram_range": (1, 3),
+                "token_pattern": None,
+            }
+        else:
+            units = {"analyzer": "word", "ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"}
         self._vectorizer = TfidfVectorizer(
-            analyzer="char" if by_characters else "word",
-            ngram_range=(1, 3) if by_characters else (1, 2),
-            token_pattern=None if by_characters else r"(?u)\b\w+\b",
+            **units,
             sublinear_tf=True,
             min_df=2 if len(rows) >= _MANY_ROWS else 1,
             max_features=_MOST_FEATURES,
             dtype=np.float32,
         ).fit(texts)
-        n_parts = 1 if len(self._columns) == 1 else 3
+        n_parts = 1 if len(self._columns) == 1 else 3  # first text, second text, what both share
         self.size = n_parts * len(self._vectorizer.vocabulary_)
 
     def of(self, rows: Rows) -> Any:
-        """Returns (N, V) features as a sparse matrix."""
+        """Returns (N, V) features as a sparse matrix.
+
+        Those of a pair are TF-IDF of both texts, and the products of the two.
+        """
         from scipy.sparse import hstack
 
         parts = [self._vectorizer.transform(_texts(rows, column)) for column in self._columns]
@@ -107,6 +115,7 @@ class TextFeatures:
 
 
 def _texts(rows: Rows, column: str) -> list[str]:
+    """Returns the cells of a column as texts."""
     return [str(text) for text in rows.columns[column]]
 
 
@@ -133,11 +142,10 @@ class LinearModel:
         self._has_several = problem_type == "multi_label_classification"
         if self._is_regression:
             self.strength = 1 / _RIDGE_ALPHA
-        else:
-            self.strength = _STRENGTH
-        if self._is_regression:
             self._models = [Ridge(alpha=_RIDGE_ALPHA).fit(features, labels)]
-        elif self._has_several:
+            return
+        self.strength = _STRENGTH
+        if self._has_several:
             self._models = [_fitted(features, decisions) for decisions in labels.T]
         else:
             self._models = [_fitted(features, labels)]
@@ -152,6 +160,7 @@ class LinearModel:
 
         model = self._models[0]
         logits = np.full((features.shape[0], self._n_outputs), _NEVER, dtype=np.float32)
+        # Labels that no training row has are not among the model's classes.
         logits[:, model.classes_.astype(np.int64)] = model.predict_log_proba(features)
         return logits
 
@@ -172,8 +181,9 @@ def _fitted(features: Any, labels: Array) -> Any:
 
 def _odds(model: Any, features: Any) -> Array:
     """Returns (N,) log odds of a label that holds or does not."""
-    if len(model.classes_) == 1:
-        return np.full(features.shape[0], _NEVER if model.classes_[0] == 0 else -_NEVER)
+    if len(model.classes_) == 1:  # all training rows have the label, or none has it
+        odds = _NEVER if model.classes_[0] == 0 else -_NEVER
+        return np.full(features.shape[0], odds)
     return np.asarray(model.decision_function(features))
 
 
@@ -204,6 +214,8 @@ class WordTags:
 
     Attributes:
         size: Number of different words.
+        _counts: Word -> number of a tag -> how often the word has it.
+        _usual: (C,) share of each tag in all words, times `_KNOWN_WORD`.
     """
 
     def __init__(self, words: Sequence[str], labels: Array, n_outputs: int) -> None:
@@ -218,7 +230,10 @@ class WordTags:
         self.size = len(counts)
 
     def logits(self, words: Sequence[str]) -> Floats32:
-        """Returns (N, C) logarithms of how often each tag was seen."""
+        """Returns (N, C) logarithms of how often each word has each tag in training.
+
+        To these frequencies those of all words are added with a small weight.
+        """
         frequencies = np.tile(self._usual, (len(words), 1))
         for row, word in zip(frequencies, words, strict=True):
             for label, number in self._counts.get(word, {}).items():
@@ -228,4 +243,5 @@ class WordTags:
 
 
 def _words(rows: Rows) -> list[str]:
+    """Returns the words of all rows, one row after the other."""
     return [str(word) for word in itertools.chain.from_iterable(rows.columns["words"])]

@@ -78,7 +78,10 @@ def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | No
 
     An official file comes before the hub's Parquet file.
     """
-    return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
+    for path in _candidates(row, split, folder):
+        if path.is_file():
+            return path
+    return None
 
 
 def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
@@ -256,19 +259,9 @@ def _read_parquet(
     Raises:
         DataError: The file can't be read, lacks a column, or has other labels than the catalog.
     """
-    import datasets
-
-    datasets.disable_progress_bars()
-    # A cache of its own: nothing is left behind, and nothing of an earlier release is read.
-    with tempfile.TemporaryDirectory(prefix="bertctl-") as scratch:
-        try:
-            data = datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
-        except Exception as error:
-            raise DataError(
-                f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}"
-            ) from error
+    data = _hub_dataset(path, source)
     hub_columns = row.columns_on_hub(split)
-    if row.layout != "glue":
+    if row.layout != "glue":  # the reader of the task reads it, as it reads a user's files
         table = Table(
             {name: _decoded(data, name, row, hub_columns.label) for name in data.column_names},
             source,
@@ -288,7 +281,8 @@ def _read_parquet(
             raise DataError(
                 f"{source}: no column '{column}'", remedy=f"Columns: {data.column_names}."
             )
-    names = getattr(data.features.get(columns_in_file.get("label", "")), "names", None)
+    label_feature = data.features.get(columns_in_file.get("label", ""))
+    names = getattr(label_feature, "names", None)  # only classes have names
     if names is not None and tuple(names) != row.labels:
         message = (
             f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
@@ -309,6 +303,25 @@ def _read_parquet(
     )
 
 
+def _hub_dataset(path: Path, source: str) -> Any:
+    """Returns a Parquet file of the hub as a `datasets.Dataset`, all of it in memory.
+
+    Raises:
+        DataError: The file can't be read; `source` is what the message calls it.
+    """
+    import datasets
+
+    datasets.disable_progress_bars()
+    # A cache of its own: nothing is left behind, and nothing of an earlier release is read.
+    with tempfile.TemporaryDirectory(prefix="bertctl-") as scratch:
+        try:
+            return datasets.Dataset.from_parquet(str(path), cache_dir=scratch, keep_in_memory=True)
+        except Exception as error:
+            raise DataError(
+                f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
+
+
 def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) -> list[Any]:
     """Returns a column of the hub's, its class numbers (or lists of them) as names.
 
@@ -323,8 +336,10 @@ def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) 
     names = getattr(feature, "names", None)
     if names is not None:  # -1 is a label that is not published
         return [None if value is None or value < 0 else names[value] for value in values]
-    item_names = getattr(getattr(feature, "feature", None), "names", None)
-    if item_names is None and row.hub is not None and row.hub.labels and column == label_column:
+    item_feature = getattr(feature, "feature", None)  # that of a list's items
+    item_names = getattr(item_feature, "names", None)
+    is_label = column == label_column
+    if item_names is None and is_label and row.hub is not None and row.hub.labels:
         item_names = row.hub.labels
     if item_names is not None:
         return [[item_names[number] for number in numbers] for numbers in values]
@@ -362,18 +377,7 @@ def _canonical(
         lines=lines,
     )
     if "label" in columns:
-        names = _names_by_written_label(row.labels)
-        labels = [
-            names.get(value, _STRANGE) if row.labels else _score(value)
-            for value in columns["label"]
-        ]
-        rows = replace(rows, columns={**columns, "label": labels})
-        if _STRANGE in labels:
-            index = labels.index(_STRANGE)
-            message = (
-                f"{rows.where(index)}: '{columns['label'][index]}' is not a label of '{row.name}'"
-            )
-            raise DataError(message, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
+        rows = _with_labels(rows, row)
     complete = [
         i for i, cells in enumerate(zip(*rows.columns.values(), strict=True)) if None not in cells
     ]
@@ -391,6 +395,25 @@ def _canonical(
     n_blank = sum(not text.strip() for text in rows.columns["text"])
     say_blank(n_blank, len(rows), source, listener)
     return rows
+
+
+def _with_labels(rows: Rows, row: DatasetRow) -> Rows:
+    """Returns rows with their labels as names, or as scores if the data set names no labels.
+
+    Raises:
+        DataError: A label that the data set does not have.
+    """
+    written = rows.columns["label"]
+    if row.labels:
+        names = _names_by_written_label(row.labels)
+        labels = [names.get(value, _STRANGE) for value in written]
+    else:
+        labels = [_score(value) for value in written]
+    if _STRANGE in labels:
+        index = labels.index(_STRANGE)
+        message = f"{rows.where(index)}: '{written[index]}' is not a label of '{row.name}'"
+        raise DataError(message, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
+    return replace(rows, columns={**rows.columns, "label": labels})
 
 
 _STRANGE = object()

@@ -73,9 +73,11 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
         UnreadableChoicesError: It is neither.
     """
     lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
-    texts = next((lists[name] for name in _TEXT if name in lists), None)
-    if texts is not None:
-        keys = next((lists[name] for name in _KEY if name in lists), ())
+    text_name = next((name for name in _TEXT if name in lists), None)
+    if text_name is not None:
+        texts = lists[text_name]
+        key_name = next((name for name in _KEY if name in lists), None)
+        keys: Sequence[Any] = () if key_name is None else lists[key_name]
         if keys and len(keys) != len(texts):
             raise UnreadableChoicesError(
                 f"holds {len(texts)} texts and {len(keys)} labels of choices: {cell!r:.80}"
@@ -169,11 +171,10 @@ def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
     """
     if not isinstance(document, list) or not document or not all(map(_is_dialogue, document)):
         return None
-    return [
-        {"dialogue_id": name, "dialogue": turns, **question}
-        for turns, questions, name in document
-        for question in questions
-    ]
+    rows: list[dict[str, Any]] = []
+    for turns, questions, name in document:
+        rows += [{"dialogue_id": name, "dialogue": turns, **question} for question in questions]
+    return rows
 
 
 def _is_dialogue(entry: Any) -> bool:
@@ -188,37 +189,39 @@ def _is_dialogue(entry: Any) -> bool:
 
 
 def _with_distractors(table: Table) -> Table:
-    """Returns a right answer and its distractors as choices, with the answer's letter as label.
+    """Returns a table whose right answers and distractors are choices, with letters as labels.
 
     Correct `Oslo`, distractors `Rome` and `Bergen` -> choices `["Bergen", "Oslo", "Rome"]`, label
     `B`. They are in alphabetical order, from which a model can't learn which one is right. Blank
-    distractors and those that equal the answer are left out. Other tables stay as they are.
+    distractors and those that equal the answer are left out. A row without an answer has no label.
+    Tables without such columns stay as they are.
     """
     folded_names = {name.strip().casefold() for name in table.columns}
-    distractors = sorted(
+    distractor_columns = sorted(
         name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold())
     )
-    right = next(
+    answer_column = next(
         (name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None
     )
-    if not distractors or right is None or _LABELLED & folded_names:
+    has_own_labels = not _LABELLED.isdisjoint(folded_names)
+    if not distractor_columns or answer_column is None or has_own_labels:
         return table
 
-    choices: list[dict[str, list[str]] | None] = []
+    choices: list[dict[str, list[str]]] = []
     labels: list[str | None] = []
-    for index, answer in enumerate(table.columns[right]):
-        texts = [table.columns[name][index] for name in distractors]
+    for index, answer in enumerate(table.columns[answer_column]):
+        distractors = [table.columns[name][index] for name in distractor_columns]
         if not isinstance(answer, str) or not answer.strip():
-            choices.append({"text": [str(text) for text in texts], "label": []})
+            choices.append({"text": [str(text) for text in distractors], "label": []})
             labels.append(None)
             continue
-        wrong_texts = {str(text) for text in texts if text is not None and str(text).strip()}
-        ordered = sorted({answer, *wrong_texts})
-        choices.append({"text": ordered, "label": list(_LETTERS[: len(ordered)])})
-        labels.append(_LETTERS[ordered.index(answer)])
-    unchanged = {
-        name: values for name, values in table.columns.items() if name not in (right, *distractors)
-    }
+        filled = {str(text) for text in distractors if text is not None and str(text).strip()}
+        ordered = sorted({answer, *filled})
+        letters = _LETTERS[: len(ordered)]
+        choices.append({"text": ordered, "label": list(letters)})
+        labels.append(letters[ordered.index(answer)])
+    replaced = (answer_column, *distractor_columns)
+    unchanged = {name: values for name, values in table.columns.items() if name not in replaced}
     return replace(table, columns={**unchanged, "choices": choices, "label": labels})
 
 
@@ -238,11 +241,12 @@ def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequ
         rows: The new rows.
         positions: Of each of them, the row of `table` that it is made of.
     """
-    lines = [table.lines[position] if table.lines else position + 1 for position in positions]
-    new_table = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
-    if not table.lines:
-        return Table(new_table.columns, table.source, first=table.first)
-    return new_table
+    if table.lines:
+        lines = [table.lines[position] for position in positions]
+        return table_of_objects(list(zip(lines, rows, strict=True)), table.source)
+
+    columns = table_of_objects(list(enumerate(rows)), table.source).columns
+    return Table(columns, table.source, first=table.first)
 
 
 def _with_stems(table: Table) -> Table:
@@ -269,11 +273,8 @@ def _with_articles(table: Table) -> Table:
     positions: list[int] = []
     for position, row in enumerate(_rows(table)):
         lists = [row["questions"], row["options"], row["answers"]]
-        have_same_length = (
-            all(isinstance(values, list | tuple) for values in lists)
-            and len({len(values) for values in lists}) == 1
-        )
-        if not have_same_length:
+        are_lists = all(isinstance(values, list | tuple) for values in lists)
+        if not are_lists or len({len(values) for values in lists}) != 1:
             raise DataError(
                 f"{table.where(position)}: questions, options and answers are not lists of one "
                 "length",

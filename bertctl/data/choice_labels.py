@@ -30,10 +30,11 @@ class LabelReading:
 
     Attributes:
         kind: As what they are read.
-        first: The number of the first choice, where they are numbers.
-        fitting: How many labels of the file fit it.
+        first: Number that stands for the first choice, 0 or 1, where labels are numbers.
+        fitting: How many labels of the file mean a choice if they are read so.
         is_open: Whether they could count from 0 or from 1 as well, and nothing says which.
-        seen_first: The number of the first choice where the labels themselves show it; else None.
+        seen_first: Number of the first choice, 0 or 1, where the labels themselves show it; else
+            None.
     """
 
     kind: Kind
@@ -71,7 +72,8 @@ def find_reading(
         for label, row in zip(labels, choices, strict=True)
         if not is_missing(label) and label != ""
     ]
-    # 0 is a label only if they count from 0, the number of choices only if they count from 1.
+    # 0 is a label only if labels count from 0. The number of choices is one only if they count from
+    # 1: it is past the last choice otherwise.
     n_zeros = sum(_whole(label) == 0 for label, _ in pairs)
     n_past_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
     counts_from_zero = n_zeros > 0 and n_past_last <= n_zeros
@@ -296,10 +298,10 @@ def _refused(
     fitting_labels = _described(reading, reading.fitting)
     if number is not None and reading.kind in ("letter", "text", "key") and fitting_labels:
         message = f"is a number, and {fitting_labels}"
-        remedy = "Write it as the others are written. " + remedy
+        remedy = f"Write it as the others are written. {remedy}"
     elif is_letter and reading.kind in ("number", "text") and fitting_labels:
         message = f"is a letter, and {fitting_labels}"
-        remedy = "Write it as the others are written. " + remedy
+        remedy = f"Write it as the others are written. {remedy}"
     elif reading.kind == "key" and fitting_labels:
         message = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
     elif number is not None:

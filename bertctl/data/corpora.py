@@ -226,23 +226,30 @@ def _texts(
         chunk_rows=_ROWS,
     )
     with open_bytes(path) as file:
-        # Runs of blank lines and of others: a second run of others shows an empty line between
-        # texts. It is among the first four runs.
+        # Blank and other lines alternate in runs. A second run of others has an empty line before
+        # it, which parts two texts. Such a run is among the first four.
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
         first_runs = [is_blank for is_blank, _ in itertools.islice(runs, 4)]
         has_line_documents = first_runs.count(False) < 2
     unit = "document" if has_line_documents else "sentence"
     listener.say(f"{path}: one {unit} a line")
+    silent = replace(options, listener=SILENT)  # the first reading has reported the encoding
     with open_bytes(path) as file:
-        lines = enumerate(
-            map(str.strip, text_lines(file, str(path), replace(options, listener=SILENT))), start=1
-        )
-        for is_text, group in itertools.groupby(lines, key=lambda numbered: numbered[1] != ""):
-            if is_text and has_line_documents:
-                yield from ((number, [line], True) for number, line in group)
-            elif is_text:
-                numbers, texts = zip(*group, strict=True)
-                yield numbers[0], list(texts), False
+        sentences: list[str] = []  # of the text that has begun
+        first_number = 0  # number of its first line
+        for number, line in enumerate(text_lines(file, str(path), silent), start=1):
+            text = line.strip()
+            if text and has_line_documents:
+                yield number, [text], True
+            elif text:
+                if not sentences:
+                    first_number = number
+                sentences.append(text)
+            elif sentences:
+                yield first_number, sentences, False
+                sentences = []
+        if sentences:
+            yield first_number, sentences, False
 
 
 def _rows(
@@ -318,17 +325,18 @@ def survey(
 
     hashes = np.frombuffer(text_hashes, dtype=np.int64)
     has_text = hashes >= 0
+    n_held_out = 0  # different texts
     different = sorted_unique(hashes[has_text])
-    if fraction is None:
-        n_held_out = 0
-    else:
+    if fraction is not None:
         n_requested = max(1, round(fraction * has_text.sum()))
-        n_held_out = min(MOST_HELD_OUT, n_requested, len(different) - 1)  # one is left to train on
-    is_held_out = np.isin(hashes, different[: max(n_held_out, 0)])
+        n_trainable = max(len(different) - 1, 0)  # one is left to train on
+        n_held_out = min(MOST_HELD_OUT, n_requested, n_trainable)
+    is_held_out = np.isin(hashes, different[:n_held_out])
+    lacks_validation = fraction is not None and n_held_out == 0
 
     for corpus, (start, end) in zip(corpora, itertools.pairwise(ends), strict=True):
         has_nothing_to_train_on = (is_held_out[start:end] == has_text[start:end]).all()
-        if has_nothing_to_train_on or (fraction is not None and n_held_out < 1):
+        if has_nothing_to_train_on or lacks_validation:
             n_documents = count(int(has_text[start:end].sum()), "document")
             message = (
                 f"the corpus '{corpus.name}' has {n_documents} with text, and none to train on "
@@ -393,7 +401,8 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     repeated_lines = (line for line in lines if _is_among(hash(line), repeated_hashes))
     # One line may recur many times, so two different ones are looked for among the first 1000.
     first_lines = [repr(shorten(line)) for line in itertools.islice(repeated_lines, 1000)]
-    examples = " and ".join([*dict.fromkeys(first_lines)][:2])
+    different_lines = list(dict.fromkeys(first_lines))
+    examples = " and ".join(different_lines[:2])
     message = (
         f"{count_of(n_repeated, len(hashes), 'line')} of the corpus stand further up already, such "
         f"as {examples}"
@@ -408,9 +417,10 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
 
 
 def _is_among(number: int, sorted_numbers: Ints) -> bool:
-    """Returns whether a number is one of at least one sorted numbers."""
-    position = np.searchsorted(sorted_numbers, number) % len(sorted_numbers)
-    return bool(sorted_numbers[position] == number)
+    """Returns whether a number is among sorted numbers, of which there is at least one."""
+    position = np.searchsorted(sorted_numbers, number)
+    is_above_all = position == len(sorted_numbers)
+    return not is_above_all and bool(sorted_numbers[position] == number)
 
 
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
@@ -431,7 +441,8 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
     """Returns the documents that a pretrained run was scored on.
 
-    They are its validation file, or what it held out.
+    They are those of its validation file, or else those of its corpora that it held out, which are
+    the same whenever the corpora are read.
 
     Raises:
         BertctlError: files that are not there, or no longer what they were.

@@ -54,7 +54,8 @@ class ParquetBatches:
         self._file = file
         self._source = source
         self._longest_cell = longest_cell
-        self._n_bytes = n_bytes = file.seek(0, io.SEEK_END)
+        n_bytes = file.seek(0, io.SEEK_END)
+        self._n_bytes = n_bytes
         file.seek(0)
         self._parquet = pq.ParquetFile(file, pre_buffer=False)
         self._metadata = self._parquet.metadata
@@ -80,8 +81,8 @@ class ParquetBatches:
         """
         memory_guard = MemoryGuard(self._source)
         n_expected = self.num_rows if all_stay else 0
-        n_read = 0
-        n_decoded = 0
+        n_read = 0  # rows
+        n_decoded = 0  # bytes of these rows as Python objects
         memory_guard.check(0)
         repeated_columns = set[str]()
         for group in range(self._metadata.num_row_groups):
@@ -95,22 +96,28 @@ class ParquetBatches:
         for batch in parquet.iter_batches(batch_size=size):
             for part, n_bytes in self._bounded(batch, first=n_read):
                 n_decoded += n_bytes
-                # A file of a few bytes that becomes gigabytes is made to fill the memory.
-                if n_decoded > max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
-                    sizes = (
-                        f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row "
-                        f"{n_read + len(part):,}"
-                    )
-                    message = (
-                        f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: "
-                        f"{sizes}"
-                    )
-                    raise DataError(
-                        message, remedy="Write it again without the cells that are repeated."
-                    )
+                self._refuse_growth(n_decoded, last_row=n_read + len(part))
                 yield part
                 n_read += len(part)
                 memory_guard.check(n_read, n_expected)
+
+    def _refuse_growth(self, n_decoded: int, *, last_row: int) -> None:
+        """Refuses a file of a few bytes that becomes gigabytes: it is made to fill the memory.
+
+        Args:
+            n_decoded: Bytes that the rows so far have as Python objects.
+            last_row: Number of the last of them, from 1.
+
+        Raises:
+            DataError: They are more than `_LARGEST_RATIO` times as many as the file's.
+        """
+        if n_decoded <= max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
+            return
+        sizes = f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row {last_row:,}"
+        raise DataError(
+            f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: {sizes}",
+            remedy="Write it again without the cells that are repeated.",
+        )
 
     def _check_group(self, group: int, size: int) -> set[str]:
         """Refuses a row group that is too large before any of it is decoded.
@@ -140,12 +147,15 @@ class ParquetBatches:
         repeated_columns = set[str]()
         for chunk in chunks:
             is_nested = chunk.num_values != metadata.num_rows or "." in chunk.path_in_schema
-            if is_nested:
+            if is_nested:  # a row may have all values
                 n_values = chunk.num_values
             else:
                 n_values = min(size, metadata.num_rows)
+            has_texts_of_dictionary = (
+                chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
+            )
             may_be_large = n_values * chunk.total_uncompressed_size > _MOST_REPEATED
-            if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and may_be_large:
+            if has_texts_of_dictionary and may_be_large:
                 longest = self._longest_repeated(group, chunk.path_in_schema)
                 if longest > self._longest_cell:
                     raise self._too_long(chunk.path_in_schema, "a cell has", self._longest_cell)
@@ -212,8 +222,9 @@ class ParquetBatches:
         Raises:
             DataError: A cell is too long.
         """
-        if batch.nbytes <= self._longest_cell and not any(map(_is_repeated, batch.schema.types)):
-            yield batch, batch.nbytes
+        has_repeated_values = any(map(_is_repeated, batch.schema.types))
+        if batch.nbytes <= self._longest_cell and not has_repeated_values:
+            yield batch, batch.nbytes  # no cell can be too long
             return
         n_bytes = np.zeros(len(batch), np.int64)  # of each row
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -252,7 +263,7 @@ class ParquetBatches:
 
     def _too_long(self, path: str, subject: str, most: int) -> DataError:
         """Returns the error for a column with too many bytes; `subject` has them."""
-        column = path.partition(".")[0]
+        column, _, _ = path.partition(".")  # of a nested field, the column that it is in
         message = f"{self._source}, column '{column}': {subject} more than {human_bytes(most)}"
         return DataError(message, remedy=_CUT)
 
@@ -270,7 +281,8 @@ def bytes_of_rows(column: pa.Array) -> Ints:
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        bytes_of_values = np.append(bytes_of_rows(column.dictionary), 0)  # the last one: null
+        # Null is one more value, of 0 bytes.
+        bytes_of_values = np.append(bytes_of_rows(column.dictionary), 0)
         null_index = len(bytes_of_values) - 1
         indices = column.indices.fill_null(null_index).to_numpy(zero_copy_only=False)
         return np.asarray(bytes_of_values[indices], np.int64)

@@ -65,10 +65,10 @@ def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> 
         UsageError: A file has other columns than the first one.
         NoRowsError: None of the files has rows.
     """
-    first_reading: Reading | None = None
-    first_path = files.paths[0]
+    first_reading: Reading | None = None  # of the first file with rows
+    first_path = files.paths[0]  # that file
     no_rows_error: NoRowsError | None = None
-    n_before = 0
+    n_before = 0  # rows of the files before, with those that were left out
     listener = _WholeListener(options.listener, files)
     for path in files.paths:
         listener.begin(path, n_before)
@@ -82,7 +82,7 @@ def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> 
                 if first_reading is None:
                     first_reading = reading
                     first_path = path
-                elif not n_rows:
+                elif not n_rows:  # the first chunk of a later file
                     _require_same_columns(
                         first_reading,
                         first_path,
@@ -107,14 +107,16 @@ def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
     Columns that were guessed in the first one are hints: they count if this file has them.
     """
     from_recipe = options.settings
-    columns = [
+    column_fields = [
         name for name in type(from_recipe).model_fields if name.endswith(("_column", "_columns"))
     ]
     guessed = {
-        name for name in columns if getattr(from_recipe, name) != getattr(first.settings, name)
+        name
+        for name in column_fields
+        if getattr(from_recipe, name) != getattr(first.settings, name)
     }
     settings = first.settings
-    # It is also True for lines of text, which are no table, so the recipe's value counts.
+    # `header` is also True for lines of text, which are no table, so the recipe's value counts.
     if settings.header:
         settings = settings.model_copy(update={"header": from_recipe.header})
     return replace(options, settings=settings, hints=options.hints | guessed)
@@ -191,8 +193,14 @@ def _names(reading: Reading) -> list[str]:
 
 
 def _in_equal_chunks(readings: Iterable[Reading], size: int, files: FileList) -> Iterator[Reading]:
-    """Yields the rows in chunks of one size, across the ends of files."""
-    waiting: list[Rows] = []
+    """Yields the rows in chunks of one size, across the ends of files; the last one may be shorter.
+
+    Args:
+        readings: Of all files, in their order.
+        size: Rows of a chunk.
+        files: The files, for the name of rows that are of several files.
+    """
+    waiting: list[Rows] = []  # rows that do not fill a chunk yet
     n_waiting = 0
     last: Reading | None = None
     for reading in readings:
@@ -200,8 +208,10 @@ def _in_equal_chunks(readings: Iterable[Reading], size: int, files: FileList) ->
         rows = reading.rows
         while n_waiting + len(rows) >= size:
             n_missing = size - n_waiting
-            is_all = n_missing == len(rows)
-            waiting.append(rows if is_all else rows.select(range(n_missing)))
+            if n_missing == len(rows):
+                waiting.append(rows)
+            else:
+                waiting.append(rows.select(range(n_missing)))
             yield replace(reading, rows=_joined(waiting, files))
             rows = rows.select(range(n_missing, len(rows)))
             waiting = []
@@ -214,18 +224,28 @@ def _in_equal_chunks(readings: Iterable[Reading], size: int, files: FileList) ->
 
 
 def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
-    """Returns the rows of several parts with the columns that any of them has."""
+    """Returns the rows of several parts with the columns that any of them has.
+
+    Lines and numbers are positions in a file, so rows of several files have none.
+    """
     if len(parts) == 1:
         return parts[0]
+    source = parts[0].source
+    lines: Sequence[int] = _flat(rows.lines for rows in parts)
+    numbers: Sequence[int] = _flat(rows.numbers for rows in parts)
     is_of_one_file = len({rows.source for rows in parts}) == 1
+    if not is_of_one_file:
+        source = str(files)
+        lines = ()
+        numbers = ()
     all_have_ids = all(rows.file_ids for rows in parts)
     return replace(
         parts[0],
         columns=joined_columns(parts),
         ids=_flat(rows.ids for rows in parts),
-        source=parts[0].source if is_of_one_file else str(files),
-        lines=_flat(rows.lines for rows in parts) if is_of_one_file else (),
-        numbers=_flat(rows.numbers for rows in parts) if is_of_one_file else (),
+        source=source,
+        lines=lines,
+        numbers=numbers,
         groups=(),
         file_ids=_flat(rows.file_ids for rows in parts) if all_have_ids else (),
     )
@@ -242,19 +262,24 @@ class _WholeListener(Listener):
     Args:
         listener: Receives the messages.
         files: The files.
+
+    Attributes:
+        _sizes: Each file -> its bytes.
+        _n_before: Rows of the files before the one that is read.
+        _files_left: Bytes of that file and all later ones, divided by the bytes of that file.
     """
 
     def __init__(self, listener: Listener, files: FileList) -> None:
         self._listener = listener
         self._sizes = {path: _size_of(path) for path in files.paths}
         self._n_before = 0
-        self._files_left = 0.0  # in files of the size of the one that is read
+        self._files_left = 0.0
 
     def begin(self, path: Path, n_before: int) -> None:
-        """Begins a file, of which the rows of all files that are left will be guessed.
+        """Begins a file. Its rows tell how many rows this file and the later ones have.
 
-        They are the rows of this file, times the bytes of all files that are left, divided by its
-        own bytes.
+        These are estimated as the rows of this file, times the bytes of all these files, divided by
+        its own bytes.
 
         Args:
             path: The file.

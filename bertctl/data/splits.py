@@ -129,7 +129,8 @@ def hold_out_fold(
 ) -> tuple[Rows, Rows, bool]:
     """Divides training rows in two, each in file order: one of K folds, and the rest.
 
-    Each row is in one fold only.
+    Each row is in one fold only. A label with a single row keeps it in training in every fold, with
+    the rows of its group.
 
     Args:
         rows: the training rows.
@@ -145,8 +146,6 @@ def hold_out_fold(
 
     Raises:
         DataError: fewer rows (or groups) than folds.
-
-    A label with a single row keeps it in training in every fold, with what hangs together with it.
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
@@ -163,6 +162,7 @@ def hold_out_fold(
         fold_of_row = _stratified_folds(rows_by_label, related, folds, rng)
     is_stratified = fold_of_row is not None
     if fold_of_row is None:
+        # Groups in random order are dealt out to the folds in turn.
         fold_of_group = np.empty(len(related), dtype=int)
         fold_of_group[rng.permutation(len(related))] = np.arange(len(related)) % folds
         fold_of_row = np.empty(n, dtype=int)
@@ -246,7 +246,8 @@ def with_whole_groups(
     less than half of its rows, or more than one and a half times as many.
 
     Args:
-        sides: (N,) number of each row's side, as drawn without groups.
+        sides: (N,) number of each row's side, as drawn without groups: training or validation, or
+            one of the folds.
         members: Positions of each group's rows.
         target_sizes: Rows that each side should have.
     """
@@ -256,8 +257,9 @@ def with_whole_groups(
     n_lacking = np.array(target_sizes) - np.bincount(sides, minlength=n_sides)
     for group in sorted(torn, key=len, reverse=True):
         n_on_side = np.bincount(sides[group], minlength=n_sides)
-        n_lacking += n_on_side
-        side = int(np.argmax(np.where(n_on_side > 0, n_lacking, -np.inf)))
+        n_lacking += n_on_side  # as if the group were on no side
+        candidates = np.where(n_on_side > 0, n_lacking, -np.inf)  # only sides that it is on
+        side = int(np.argmax(candidates))
         sides[group] = side
         n_lacking[side] -= len(group)
     is_far_off = np.abs(n_lacking) > np.array(target_sizes) / 2
@@ -288,10 +290,11 @@ class _Groups:
         if isinstance(values, range):  # each value is a group of its own
             return cls(np.arange(len(values)), np.arange(len(values) + 1))
         if isinstance(values, CodedValues):
-            number_of_code = numbers_of(values.values)[0]  # 1 and 1.0 are one label
-            numbers = numbers_of(int_column(number_of_code[values.codes]))[0]
+            # Values with different codes can be equal, such as 1 and 1.0, and are one group then.
+            number_of_code, _ = numbers_of(values.values)
+            numbers, _ = numbers_of(int_column(number_of_code[values.codes]))
         else:
-            numbers = numbers_of(values)[0]
+            numbers, _ = numbers_of(values)
         sizes = np.bincount(numbers)
         return cls(np.argsort(numbers, kind="stable"), starts_of(sizes))
 
@@ -325,7 +328,11 @@ class _Groups:
         return [self[number].tolist() for number in np.flatnonzero(lowest < highest).tolist()]
 
     def first_with(self, positions: Ints) -> Ints:
-        """Returns the positions of the first group that has one of these positions."""
+        """Returns the positions of all values of the first group that has one of these positions.
+
+        Args:
+            positions: At least one position.
+        """
         group_of_position = np.empty(len(self.order), dtype=np.int64)
         group_of_position[self.order] = np.repeat(np.arange(len(self)), self.sizes)
         return self[int(group_of_position[positions].min())]
@@ -347,15 +354,15 @@ def _stratified(rows_by_label: _Groups, n_drawn: int, rng: np.random.Generator) 
     It is None if the labels are nearly all different, or if a label would not keep a row.
     """
     sizes = rows_by_label.sizes
-    room = sizes - 1  # each label keeps a row
+    most_of_label = sizes - 1  # each label keeps a row
     n_rows = len(rows_by_label.order)
-    if _are_nearly_all_different(rows_by_label, n_rows) or room.sum() < n_drawn:
+    if _are_nearly_all_different(rows_by_label, n_rows) or most_of_label.sum() < n_drawn:
         return None
-    quota = sizes * (n_drawn / n_rows)
-    n_of_label = np.minimum(np.floor(quota).astype(int), room)
+    quota = sizes * (n_drawn / n_rows)  # share of each label, not rounded
+    n_of_label = np.minimum(np.floor(quota).astype(int), most_of_label)
     while n_of_label.sum() < n_drawn:
-        # The label with the largest remainder that still has room; on a tie the first one.
-        remainder = np.where(n_of_label < room, quota - n_of_label, -np.inf)
+        # One row more of the label with the largest remainder; on a tie of the first one.
+        remainder = np.where(n_of_label < most_of_label, quota - n_of_label, -np.inf)
         n_of_label[int(np.argmax(remainder))] += 1
     drawn = [
         rows_by_label[label][rng.permutation(sizes[label])[:n]]
@@ -372,7 +379,7 @@ def _whole_groups(groups: _Groups, n_rows: int, rng: np.random.Generator) -> lis
     """
     chosen: list[int] = []
     group_order = rng.permutation(len(groups))
-    most_groups = max(1, len(groups) - 1)
+    most_groups = max(1, len(groups) - 1)  # one group is left  # one group is left
     for number in group_order[:most_groups].tolist():
         if len(chosen) >= n_rows:
             break
@@ -439,13 +446,12 @@ def labels_with_fewer_rows(rows: Rows, size: int) -> dict[str, int]:
 
 def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
     """Returns each label as a text, in order, and the positions of its rows."""
-    coded = codes_of(mapped_values(rows.columns["label"], str))
-    groups = _Groups.of(coded)
-    names = [coded[int(groups[number][0])] for number in range(len(groups))]
-    return [
-        (name, groups[number])
-        for name, number in sorted(zip(names, range(len(groups)), strict=True))
-    ]
+    names = codes_of(mapped_values(rows.columns["label"], str))
+    positions_by_name: dict[str, Ints] = {}
+    for positions in _Groups.of(names).parts():
+        name = names[int(positions[0])]
+        positions_by_name[name] = positions
+    return sorted(positions_by_name.items(), key=lambda item: item[0])
 
 
 def first_rows(rows: Rows, size: int) -> Rows:
@@ -467,7 +473,8 @@ def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label"))
             digest.update(f"{name}\n[".encode())
             for number, part in enumerate(in_chunks(rows.columns[name], _HASHED_ROWS)):
                 values = json.dumps(part, default=str, separators=(",", ":"))
+                without_brackets = values[1:-1]  # those of the whole list are written here
                 separator = "," if number else ""
-                digest.update(f"{separator}{values[1:-1]}".encode())  # without its brackets
+                digest.update(f"{separator}{without_brackets}".encode())
             digest.update(b"]\n")
     return digest.hexdigest()

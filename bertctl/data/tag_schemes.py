@@ -109,14 +109,16 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
         DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that
             isn't known here.
     """
-    # Which tag follows which decides the scheme. Sentences begin and end like after and before O.
+    # Which tag follows which decides the scheme. A sentence begins as if an O were before it, and
+    # ends as if an O came next.
     bigrams: Counter[tuple[str, str]] = Counter()
-    first_place: dict[str, tuple[int, int]] = {}  # tag -> sentence, and word from 1
+    first_place: dict[str, tuple[int, int]] = {}  # tag -> first sentence with it, and word from 1
     n_sentences = 0
     for row, tags in enumerate(sentences):
         n_sentences += 1
         bigrams.update(zip(["O", *tags], [*tags, "O"], strict=True))
-        if not first_place.keys() >= set(tags):
+        has_new_tags = not first_place.keys() >= set(tags)
+        if has_new_tags:
             for word, tag in enumerate(tags, start=1):
                 first_place.setdefault(tag, (row, word))
     if not _mark_entities(set(first_place)):
@@ -126,11 +128,12 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
 
     n_marks = sum(times for (_, tag), times in bigrams.items() if tag != "O")
     letters = {tag.partition("-")[0] for tag in first_place} | {"O"}
+    has_end_letters = not letters <= _LETTERS["IOB2"]  # E, S, L or U
     breaks: dict[Scheme, Break] = {}
     for scheme in _BY_USE:
-        # Without E, S, L or U nothing speaks for BIOES or BILOU.
-        has_own_letters = scheme in ("IOB1", "IOB2") or letters - _LETTERS["IOB2"]
-        if letters <= _LETTERS[scheme] and has_own_letters:
+        # Without end letters nothing speaks for BIOES or BILOU.
+        is_plausible = has_end_letters or scheme in ("IOB1", "IOB2")
+        if is_plausible and letters <= _LETTERS[scheme]:
             broken = _break(scheme, bigrams)
             if broken is None:
                 return TagKind(entities=True, scheme=scheme, marks=n_marks)
@@ -214,13 +217,18 @@ def _mark_entities(tags: set[str]) -> bool:
 
     Such tags are `B-PER`, or `B`, `I` and `O` without any type.
     """
-    typed_letters = {letter for letter, _, kind in (tag.partition("-") for tag in tags) if kind}
-    have_hyphens = [tag[:1].isupper() and tag[1:2] == "-" for tag in tags]
-    if typed_letters & (_ALL_LETTERS - {"O"}):
-        return "O" in tags or all(have_hyphens)  # some parts of speech look like `S-NP`, too
+    prefixed = {tag for tag in tags if tag[:1].isupper() and tag[1:2] == "-"}  # `M-PER`, `B-`
+    prefixes_of_types: set[str] = set()  # what is before the hyphen of `B-PER`
+    for tag in tags:
+        prefix, _, kind = tag.partition("-")
+        if kind:
+            prefixes_of_types.add(prefix)
+    if prefixes_of_types & (_ALL_LETTERS - {"O"}):
+        # Some parts of speech look like `S-NP`, too. Beside those are others without a prefix.
+        return "O" in tags or prefixed == tags
     if "O" not in tags:
         return False
-    has_other_letter = any(tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in tags)
+    has_other_letter = any(len(tag) > 2 for tag in prefixed)  # such as `M-PER`, refused later
     return tags <= _ALL_LETTERS or has_other_letter
 
 
@@ -283,14 +291,14 @@ def _refuse_other_writing(
     if not are_small_letters and not are_prefixed:
         return
 
-    misspelt = [tag for tag, mark in marks.items() if tag != mark] or [
-        tag for tag in first_place if tag.islower()
-    ]
+    misspelt = [tag for tag, mark in marks.items() if tag != mark]
+    if not misspelt:  # letters without types are no marks here
+        misspelt = [tag for tag in first_place if tag.islower()]
     if not misspelt:
         return
-    tag = min(
-        misspelt, key=lambda misspelt_tag: (misspelt_tag not in typed, first_place[misspelt_tag])
-    )
+    # The example is the first tag with a type, or else the first one.
+    typed_misspelt = [tag for tag in misspelt if tag in typed]
+    tag = min(typed_misspelt or misspelt, key=first_place.__getitem__)
     index, word = first_place[tag]
     mark = marks.get(tag, tag.upper())
     is_small = tag[:1].islower() and tag[1:] == mark[1:]

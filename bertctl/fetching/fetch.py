@@ -40,7 +40,8 @@ def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need
         recipe: The recipe.
         splits: Read beside those that its runs read.
     """
-    if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
+    is_from_scratch = recipe.task == PRETRAINING and recipe.pretraining.from_scratch
+    if not is_from_scratch:
         yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
     if recipe.task == PRETRAINING:
         yield partial(corpora_of, recipe)
@@ -97,7 +98,7 @@ def files_needed_by(needs: Sequence[Need]) -> list[HubFiles]:
         try:
             with cache_only(as_if_empty=True):
                 need()
-        except NotCachedError as error:
+        except NotCachedError as error:  # it says which files are needed
             needed_files[error.hub_files] = None
     return list(needed_files)
 
@@ -145,15 +146,16 @@ def fetch(
         UnavailableError: Something can't be had, or is not what it should be. What has been
             downloaded stays, and the next call continues.
     """
-    remotes: list[list[RemoteFile]] = []
+    remotes: list[list[RemoteFile]] = []  # of each repository; empty if nothing is downloaded
     # A lock whose files are all here needs no connection.
     if not is_offline() and (needs or check(lock)):
         remotes = look_up_all(all_hub_files, listener)
-    forget_hashes()  # damaged files were read for them, and are replaced now
+    forget_hashes()  # those of damaged files, which are replaced now
     for hub_files, files in zip(all_hub_files, remotes, strict=False):
         with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
             bring(files, listener)
     if needs:
+        # Read as a run would, and write down which files that are.
         with recording() as snapshots, cache_only():
             for need in needs:
                 need()
@@ -222,13 +224,22 @@ def _parts_of(snapshots: Sequence[FilesToRead], licences: dict[str, str]) -> lis
             "asked": snapshot.asked,
             "revision": snapshot.revision,
         }
-        for part in parts:
-            is_same = facts.items() <= part.items()
-            if is_same and all(
-                part["files"].get(name, entry) == entry for name, entry in files.items()
-            ):
-                part["files"].update(files)
-                break
+        fitting = next((part for part in parts if _can_take(part, facts, files)), None)
+        if fitting is not None:
+            fitting["files"].update(files)
         else:
             parts.append({**facts, "licence": licences.get(snapshot.name, ""), "files": files})
     return parts
+
+
+def _can_take(part: dict[str, Any], facts: dict[str, Any], files: dict[str, Any]) -> bool:
+    """Returns whether files belong to a part of a lock, and contradict none of its files.
+
+    Args:
+        part: It has the facts of a repository or folder, and its files.
+        facts: Of the repository or folder that the files are from.
+        files: Path -> hash and size.
+    """
+    if not facts.items() <= part.items():
+        return False
+    return all(part["files"].get(name, entry) == entry for name, entry in files.items())
