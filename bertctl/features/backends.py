@@ -41,7 +41,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class GraphEncoder(TensorBackend):
-    """An encoder as a graph, called as an `inference.engine.Backend`.
+    """An encoder as a graph of ONNX Runtime or OpenVINO, called as the network on torch is.
 
     Attributes:
         session: The graph.
@@ -59,11 +59,11 @@ class GraphEncoder(TensorBackend):
         feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
         outputs = SimpleNamespace(hidden_states={})
         for name, values in self.session.run(feeds, self.outputs).items():
-            head, _, number = name.partition(".")
+            attribute, _, number = name.partition(".")  # hidden_states.3: the state of layer 3
             if number:
                 outputs.hidden_states[int(number)] = torch.from_numpy(values)
             else:
-                setattr(outputs, head, torch.from_numpy(values))
+                setattr(outputs, attribute, torch.from_numpy(values))
         return outputs
 
     def inference(self) -> contextlib.AbstractContextManager[Any]:
@@ -99,6 +99,7 @@ def open_encoder(
         return Encoder.open(source, spec, compute)
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
     n_layers = layer_count(source.config)
+    # Names of the graph's outputs by the number of the hidden state; the last one has its own name.
     names = [*(f"hidden_states.{layer}" for layer in range(n_layers)), LAST_STATE]
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
     if "pooler" in spec.poolings:
@@ -120,7 +121,7 @@ def open_encoder(
     windows = _some_windows(encoder, job, sample)
     torch_encoder = Encoder(source, loaded, spec, torch_engine)
     lowest = lowest_cosine(encoder, torch_encoder, windows)
-    if not lowest >= LOWEST_COSINE:
+    if not lowest >= LOWEST_COSINE:  # lower, or NaN
         raise DeviceError(
             f"`backend={job.backend}` gives other vectors than torch for '{source.name}' "
             f"({compute.precision}): the lowest cosine of {windows.rows} rows of the input is "
@@ -186,13 +187,14 @@ def fastest_backend(
         seconds = {name: min(seconds_of_rounds) for name, seconds_of_rounds in rounds.items()}
         return {name: windows.rows / seconds[name] if name in seconds else 0.0 for name in names}
 
+    # The speeds are measured again when one of these changes.
     packages = itertools.chain.from_iterable(PACKAGES[name] for name in names)
     versions = [version(package) for package in packages]
-    about = [source.content_hash(), compute.precision, *names, *versions]
+    measured_for = [source.content_hash(), compute.precision, *names, *versions]
     speeds = measured_once(
         "backends",
         names,
-        about,
+        measured_for,
         compute.threads,
         measure,
     )
@@ -206,7 +208,10 @@ def fastest_backend(
 
 
 def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[str, list[float]]:
-    """Returns the seconds in which each encoder computes the same windows, several times over."""
+    """Returns the seconds that each encoder takes for the same windows, in each of several rounds.
+
+    In a round all encoders compute, so that a machine that is busy for a while slows all of them.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in encoders}
     for _ in range(_ROUNDS):
         for name, encoder in encoders.items():
@@ -217,7 +222,7 @@ def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[
 
 
 def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindows:
-    """Returns the windows of some rows, short to long."""
+    """Returns the windows of about `_SAMPLE` of the rows, from the shortest to the longest."""
     spec = encoder.spec
     row_encoder = RowEncoder(
         encoder.engine.tokenizer,

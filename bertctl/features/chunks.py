@@ -24,7 +24,7 @@ _TOKEN_NUMBERS = 1 << 25
 
 
 def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
-    """Returns the same stream, once something has been read of it.
+    """Returns the same stream, whose first rows have been read to see that there are some.
 
     Raises:
         DataError: The stream has no rows; or whatever its reading raises.
@@ -76,12 +76,15 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:
-    """Splits a chunk so that the token vectors of each part fit into memory.
+    """Yields the parts of a chunk, so small that the token vectors of each fit into memory.
+
+    How many tokens a text has is estimated by its characters.
 
     Args:
         rows: A chunk of rows.
         numbers_per_token: Numbers of all vectors of a token.
     """
+    # Tokens of a part; a text with more is a part by itself.
     limit = max(1, _TOKEN_NUMBERS // numbers_per_token)
     begin = 0
     n_tokens = 0

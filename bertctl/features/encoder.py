@@ -179,7 +179,14 @@ class Encoder:
         loaded: The model, as `load_frozen` gave it.
         spec: Which vectors to compute.
         engine: Computes its forward pass.
-        budget: Tokens of a batch.
+        budget: Tokens of a batch; None for as many as suit the device.
+
+    Attributes:
+        pairs: Layer and pooling of each vector that a text, or token, gets.
+        states: Numbers of the hidden states that the layers are made of.
+        widths: Hidden state -> numbers of its vectors.
+        cls_last: Whether [CLS] is a text's last token.
+        sentences: Makes a text's vector as the model's folder says; None for other poolings.
     """
 
     def __init__(
@@ -198,9 +205,9 @@ class Encoder:
         self.spec = spec
         self.engine = engine
         self.n_layers = layer_count(source.config)
-        by_token = [(layer, spec.words or "none") for layer in spec.layers]
+        # Layer and pooling of each vector of a text, a word or a token.
         if spec.by_token:
-            self.pairs = by_token
+            self.pairs = [(layer, spec.words or "none") for layer in spec.layers]
         else:
             self.pairs = spec.pairs(self.n_layers)
         self.states = states_needed(spec.layers)
@@ -228,7 +235,7 @@ class Encoder:
 
     @classmethod
     def open(cls, source: ModelSource, spec: VectorSpec, compute: Compute) -> Self:
-        """Returns one whose model is loaded here."""
+        """Loads the model, and returns its encoder."""
         loaded = load_frozen(source, compute)
         return cls(source, loaded, spec, frozen_engine(loaded, compute))
 
@@ -286,7 +293,13 @@ class Encoder:
     def _pooled(
         self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]
     ) -> "dict[str, Tensor]":
-        """Returns the windows' vectors by pooling."""
+        """Returns the (B, D) vectors of a batch's windows by the name of the pooling.
+
+        Args:
+            batch: Hidden states of B windows.
+            layer: Layer whose states are pooled.
+            poolings: Poolings of tokens; "pooler" and "model" are added where they are needed.
+        """
         if batch.pooled is None:
             vectors_by_pooling = {}
         else:
@@ -315,7 +328,7 @@ class Encoder:
             np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes
         ]
         for batch in self._forward(encoded):
-            positions = positions_of(batch.indices, encoded.starts)
+            positions = positions_of(batch.indices, encoded.starts)  # of the batch's tokens
             for target, (layer, _) in zip(token_vectors, self.pairs, strict=True):
                 joined = join_states(layer, batch.states)
                 if batch.mask is None:
@@ -325,7 +338,7 @@ class Encoder:
                 target[positions] = flat.float().cpu().numpy()
         is_kept = token_places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
-            is_kept = is_kept & (token_places.words >= 0)
+            is_kept = is_kept & (token_places.words >= 0)  # special tokens are of no word
         vectors = [layer_vectors[is_kept] for layer_vectors in token_vectors]
         ids = encoded.ids[is_kept]
         spans = token_places.spans[is_kept]
@@ -334,9 +347,10 @@ class Encoder:
         if self.spec.words is not None:
             words = token_places.words[is_kept]
             per_row = token_places.word_counts
-            if per_row is None:  # of a text as many as its tokens name
+            if per_row is None:  # a text has words up to the last one that a token belongs to
                 per_row = np.zeros(windows.rows, dtype=np.int64)
                 np.maximum.at(per_row, row_of, words + 1)
+            # Words of all rows are numbered through. From here on there is a vector for each word.
             words_before = np.cumsum(per_row) - per_row
             word_of = words_before[row_of] + words
             vectors, spans = _by_word(
@@ -371,12 +385,13 @@ class Encoder:
 
         Args:
             features: W words, each in the window that answers for it.
-            into: (W, H) for each hidden state that the layers need, filled here.
+            into: Hidden state -> (W, H) array, which is filled here.
             done: Called with the number of windows of each batch.
         """
         import torch
 
         for batch in self._forward(features.encoded):
+            # For each word of the batch: its number, its window in the batch, its token there.
             words = features.prediction_indices(batch.indices)
             windows = np.repeat(np.arange(len(batch.indices)), features.weights[batch.indices])
             first_tokens = (torch.from_numpy(windows), torch.from_numpy(features.places[words]))
@@ -386,7 +401,10 @@ class Encoder:
                 done(len(batch.indices))
 
     def _forward(self, encoded: EncodedTexts) -> "Iterator[_EncodedBatch]":
-        """Yields batches of similar lengths."""
+        """Yields the windows in batches of similar lengths, with their hidden states.
+
+        Several batches are computed at once where that is faster.
+        """
         import torch
 
         plan = token_budget_plan(
@@ -415,7 +433,7 @@ class Encoder:
         else:
             counted = is_text & ~torch.isin(inputs["input_ids"], special)
         is_full = bool(is_text.all())
-        if is_full:
+        if is_full:  # no padding to mask
             del inputs["attention_mask"]
         states, pooled = read_states(
             self.engine.backend,
@@ -437,7 +455,8 @@ class Encoder:
         counts = encoded.lengths
         if not self.spec.special_tokens:
             special = np.isin(encoded.ids, self._special)
-            counts = np.maximum(counts - np.add.reduceat(special, encoded.starts[:-1]), 1)
+            n_special = np.add.reduceat(special, encoded.starts[:-1])
+            counts = np.maximum(counts - n_special, 1)  # a window without others still counts
         return counts
 
 
@@ -568,5 +587,5 @@ def _by_word(
     ends = np.zeros(n_words, dtype=np.int32)
     np.minimum.at(begins, word_of, spans[:, 0])
     np.maximum.at(ends, word_of, spans[:, 1])
-    begins[begins > ends] = 0
+    begins[begins > ends] = 0  # of words without a token
     return joined, np.stack([begins, ends], axis=1)

@@ -53,7 +53,7 @@ class ExportedEncoder:
 
     @classmethod
     def open(cls, source: ExportFolder, spec: VectorSpec, runtime: RuntimeSection) -> Self:
-        """Returns one whose graph is opened here."""
+        """Opens the graph of an export, and returns its encoder."""
         check_runtime(source, device=runtime.device, precision=runtime.precision)
         return cls(source, spec, export_engine(source, runtime))
 
@@ -117,7 +117,7 @@ class ExportedEncoder:
             return encoded.lengths
         special = np.isin(encoded.ids, self._special)
         counts = encoded.lengths - np.add.reduceat(special, encoded.starts[:-1])
-        return np.asarray(np.maximum(counts, 1))
+        return np.asarray(np.maximum(counts, 1))  # a window without others still counts
 
 
 def _check_spec(source: ExportFolder, spec: VectorSpec) -> None:

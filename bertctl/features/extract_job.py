@@ -13,8 +13,8 @@ class VectorNames:
 
     Attributes:
         layers: Names or numbers.
-        poolings: How a text's vector is made of its tokens'.
-        words: How a word's is; None for no words.
+        poolings: How the vector of a text is made of those of its tokens.
+        words: How the vector of a word is made of those of its tokens; None for no words.
         special_tokens: Whether [CLS], [SEP] and other special tokens count.
         normalize: Whether each vector is scaled to length 1.
         prompt: Name of the model's prompt that is put before each text; None for its default one.
@@ -41,8 +41,8 @@ class ExtractJob:
         backend: `torch`, `onnx` or `openvino`; `auto` for the fastest of them.
         resume: Whether to continue where an earlier attempt was stopped.
         overwrite: Start again where an earlier attempt was stopped.
-        sharing: What of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
-            name.
+        sharing: Which shard of the input is computed here, if it is divided, and the files of the
+            shards: OUT.parts/K-of-N.json, each with a folder of the same name.
     """
 
     output: Path

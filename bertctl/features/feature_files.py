@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DECIMALS = 6
-# of a row group in Parquet: at most, of both
 _GROUP_ROWS = 65536
+"""Rows of a row group in Parquet, at most."""
 _GROUP_NUMBERS = 1 << 24
+"""Numbers of all vectors of a row group, at most: 64 MB."""
 
 
 def check_output(output: Path, *, by_token: bool) -> None:
@@ -120,13 +121,15 @@ def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
                 )
                 if "ids" in arrays:
                     names = [layout.token_names[i] for i in arrays["ids"][token_range].tolist()]
-                else:
+                else:  # vectors of words, which the row lists or the spans cut out of its text
                     names = row.get("words") or [
-                        row["text"][a:b] for a, b in arrays["spans"][token_range].tolist()
+                        row["text"][begin:end]
+                        for begin, end in arrays["spans"][token_range].tolist()
                     ]
                 tokens = zip(names, vectors[token_range], strict=True)
                 document["features"] = [
-                    {"token": name, "layers": _layers(layout.layers, v)} for name, v in tokens
+                    {"token": name, "layers": _layers(layout.layers, token_vectors)}
+                    for name, token_vectors in tokens
                 ]
             else:
                 document |= {"id": row["id"], "pooling": layout.pooling}
@@ -135,7 +138,10 @@ def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _layers(names: Sequence[str], vectors: Array) -> list[dict[str, Any]]:
-    """Returns (K, D) vectors as google-research/bert's `extract_features.py` lays them out."""
+    """Returns (K, D) vectors as google-research/bert's `extract_features.py` lays them out.
+
+    That is `[{"index": -1, "values": [...]}, ...]`. A layer without a number has its name there.
+    """
     rounded = np.round(vectors.astype(np.float64), _DECIMALS).tolist()
     return [
         {"index": int(name) if name.lstrip("-").isdecimal() else name, "values": values}
@@ -195,25 +201,18 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         names = ["vector"]
     else:
         names = [f"vector_{layer}" for layer in layout.layers]
-    group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
+    rows_per_group = min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers)))
     rows = stored_rows(folder)
     first_row = 0
-    label = _label_type(folder)
+    label_type = _label_type(folder)
     has_yielded = False
-    while (row_group := list(islice(rows, group))) or not has_yielded:  # a shard may have no rows
+    while True:
+        row_group = list(islice(rows, max(1, rows_per_group)))
+        if not row_group and has_yielded:  # a shard without rows has one group without rows
+            return
         has_yielded = True
         rows_end = first_row + len(row_group)
-        for row in row_group:
-            if label == pa.string() and row.get("label") is not None:
-                row["label"] = str(row["label"])
-        column_names = dict.fromkeys(chain.from_iterable(row_group))
-        if not row_group:
-            column_names = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
-        types = {"id": pa.string(), "text": pa.string(), "label": label}
-        columns: dict[str, Any] = {}
-        for name in column_names:
-            cells = [row.get(name) for row in row_group]
-            columns[name] = pa.array(cells, types.get(name))
+        columns = _row_columns(row_group, label_type, keep_text=layout.keep_text)
         # Vectors begin to end are those of the group's rows, or of their tokens.
         begin = first_row
         end = rows_end
@@ -239,6 +238,33 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
             }
         yield pa.table(columns)
         first_row = rows_end
+
+
+def _row_columns(
+    rows: Sequence[dict[str, Any]], label_type: "pa.DataType | None", *, keep_text: bool
+) -> dict[str, Any]:
+    """Returns what is stored of rows as columns of a Parquet file: id, texts, label.
+
+    Args:
+        rows: A row group. Labels in it become text if the column is text.
+        label_type: Type of the column of labels; None if Parquet finds it out.
+        keep_text: Whether there is a column of texts even without rows.
+    """
+    import pyarrow as pa
+
+    if label_type == pa.string():
+        for row in rows:
+            if row.get("label") is not None:
+                row["label"] = str(row["label"])
+    names = dict.fromkeys(chain.from_iterable(rows))  # in order, each once
+    if not rows:
+        names = dict.fromkeys(["id", "text"] if keep_text else ["id"])
+    types = {"id": pa.string(), "text": pa.string(), "label": label_type}
+    columns = {}
+    for name in names:
+        cells = [row.get(name) for row in rows]
+        columns[name] = pa.array(cells, types.get(name))
+    return columns
 
 
 def _cast(table: "pa.Table", schema: "pa.Schema") -> "pa.Table":

@@ -3,7 +3,7 @@
 from bertctl.session import current
 
 _VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-_KEPT = "64"
+_KERNELS = "64"
 
 
 def bound_caches() -> None:
@@ -11,7 +11,8 @@ def bound_caches() -> None:
 
     A kernel is compiled for each shape of a product and takes about 0.1 MB; batches of like lengths
     have hundreds of shapes, so the caches grow by 2.5 MB in a thousand rows until they hold 300 MB.
-    Both variables are read when torch is loaded, hence before that; what the person has set stands.
+    Both variables are read when torch is loaded, so this is called before. If the user has set one
+    of them, it stays.
     """
     for name in _VARIABLES:
-        current().default_variable(name, _KEPT)
+        current().default_variable(name, _KERNELS)

@@ -25,7 +25,7 @@ def find_files(model: ModelSection) -> ModelFiles:
 
 
 def longest_read(files: ModelFiles) -> int:
-    """Returns how many tokens are read of a text where nobody says it."""
+    """Returns how many tokens of a text a model reads if no length is named."""
     if isinstance(files, ExportFolder):
         return files.document.max_length
     return read_length(files.config)

@@ -221,7 +221,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
 
 
 def announce(job: ProbeJob, *, listener: Listener) -> None:
-    """Reports what is about to happen."""
+    """Reports device, splits, truncation and the number of probes, before anything is computed."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {count(len(rows), 'example')} ({job.task.describe(rows)})")
@@ -281,6 +281,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
 
     trainer = ProbeTrainer(job, labels, on_step=on_step)
     n_train = len(labels_of(train))
+    # Pairs of indices: rows to train on, rows held out. The first pair are the splits themselves.
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     folds = [trainer.check(rows) for rows, _ in hold_outs]
     sentences = itertools.chain.from_iterable(fold.sentences() for fold in folds)
@@ -305,11 +306,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
             {job.primary: table[-1].metrics[job.primary].value},
         )
     listener.finish("training")
-    best = max(table, key=lambda probe: job.sign * probe.cross_validation)  # the first of equals
+    # The sign makes more better for every metric; of equal probes the first is taken.
+    best = max(table, key=lambda probe: job.sign * probe.cross_validation)
     listener.say(f"scoring: layer {best.layer.name}, {best.pooling} pooling")
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
     # Layers and strengths are chosen by cross-validation on the training rows.
+    # A choice among several makes scores on that split optimistic, so metrics.json records it.
     compared = {"layer": len(table), "C": len(job.settings.strengths)}
     chosen = {}
     for name, n_candidates in compared.items():
@@ -392,7 +395,7 @@ class WordVectors(Sequence[Floats32]):
         return len(self._encoder.pairs)
 
     def __getitem__(self, number: Any) -> Any:
-        """Returns (W, D) vectors for one probe."""
+        """Returns (W, D) vectors of all words for the probe of this number."""
         import torch
 
         layer, _ = self._encoder.pairs[number]
@@ -406,7 +409,10 @@ class WordVectors(Sequence[Floats32]):
 def _keep(
     job: ProbeJob, best: TrainedProbe, folder: RunFolder, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
+    """Writes the best probe into the run folder, and scores it on the job's splits.
+
+    It is scored with encoder and classifier as one network that reads texts, as `evaluate` will.
+    """
     from bertctl.modeling.probe_network import with_head
 
     source = job.encoder.source

@@ -36,8 +36,8 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.registry import higher_is_better
 
 _CHOICE_WORDS = 6_000
-"""Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as
-25 fits."""
+"""Words that the strength is chosen on. Strengths differ tenfold, so no more are needed, and five
+folds of five strengths take as long as 25 fits."""
 
 
 @dataclass(kw_only=True)
@@ -130,7 +130,13 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
 
 
 class ProbeTrainer:
-    """Trains and scores one probe after the other on the same rows."""
+    """Trains and scores one probe after the other on the same rows.
+
+    Args:
+        job: The job.
+        labels: Labels of the training rows, then of the validation rows; or of their words.
+        on_step: Called at each step of a solver.
+    """
 
     def __init__(
         self, job: ProbeJob, labels: Array, *, on_step: Callable[[], None] | None = None
@@ -145,7 +151,8 @@ class ProbeTrainer:
         for rows in rows_of_splits:
             self._gold += [job.task.gold(rows, i) for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
-        # What folds keep whole: sentences of words, and texts of one group.
+        # (N,) number of the group that each row or word is in. Folds keep groups whole: the words
+        # of a sentence, and texts of one group.
         if job.by_word:
             self._groups = _sentences(job)
         else:
@@ -162,7 +169,7 @@ class ProbeTrainer:
         if learned and self._job.settings.multi_label:
             message = f"'{learned[0]}' learns its mix with a logistic regression on one label"
             raise UsageError(message, remedy="Take other layers.")
-        sample = self._chosen_on(rows)
+        sample = self._chosen_on(rows)  # the same rows as in `_fit`
         return self._job.settings.folds_of(self._labels[rows][sample], self._groups[rows][sample])
 
     def train(
@@ -272,8 +279,9 @@ class ProbeTrainer:
         groups = self._groups[rows]
         sentences, counts = np.unique(groups, return_counts=True)
         order = np.random.default_rng(self._job.recipe.training.seed).permutation(len(sentences))
-        enough = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
-        return np.flatnonzero(np.isin(groups, sentences[order[:enough]]))
+        # As many sentences, in random order, as it takes to reach the number of words.
+        n_sentences = 1 + int(np.searchsorted(np.cumsum(counts[order]), _CHOICE_WORDS))
+        return np.flatnonzero(np.isin(groups, sentences[order[:n_sentences]]))
 
     def _score(
         self, fitted: LinearFunction, vectors: Floats32, rows: Ints, *, resamples: int
@@ -293,10 +301,10 @@ class ProbeTrainer:
         """
         job = self._job
         features = self._job.features["train"]
-        answered = rows
+        answered = rows  # indices of rows, or of sentences
         decoded_rows = self._rows
         if job.by_word:
-            # The words are whole sentences, one after the other.
+            # The words make up whole sentences, one after the other.
             answered, counts = np.unique(self._groups[rows], return_counts=True)
             features = replace(features, starts=starts_of(counts))  # type: ignore[type-var]
             decoded_rows = decoded_rows.select(answered.tolist())

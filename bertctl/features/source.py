@@ -34,7 +34,7 @@ _WORD_SUFFIXES = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio")
 
 @dataclass(frozen=True)
 class Input:
-    """Names where rows come from.
+    """Source of rows: files, stdin, a data set of the catalog, or rows in memory.
 
     Attributes:
         names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths
@@ -77,6 +77,7 @@ class Input:
             return self._read(self.names, TEXT_READER, listener)
         names = [self.names] if isinstance(self.names, str) else self.names
         is_one_name = len(names) == 1 and not is_pattern(names[0])
+        # A name of which there is no file is that of a data set.
         if is_one_name and self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
@@ -151,7 +152,7 @@ def rows_of_split(
 
 
 def _with_text(rows: Rows) -> Rows:
-    """Returns rows with a column `text`: that of words is the words with blanks between.
+    """Returns rows with a column `text`; if they have words instead, these are joined by blanks.
 
     Output files show it, and chunks are sized by it.
     """

@@ -75,12 +75,12 @@ class VectorLayout:
 
 @contextmanager
 def outliving(rows: Callable[[], int]) -> Iterator[None]:
-    """Adds to the message of a stopped command how many rows are whole, within `with`.
+    """Adds to the message of a command that is stopped how many rows are saved, within `with`.
 
-    `--resume` continues from them.
+    With `--resume` the next command continues from these rows.
 
     Args:
-        rows: Returns their number.
+        rows: Returns how many rows are saved by now.
     """
     try:
         yield
@@ -109,7 +109,7 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
-        """Opens a folder for more rows."""
+        """Opens the arrays of the folder, each cut to what `state` says, or all of them empty."""
         if state is None:
             # The hidden lock file stays: the caller holds it.
             for file in folder.glob("[!.]*"):
@@ -119,18 +119,18 @@ class VectorStore:
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)
         self._arrays: dict[str, AppendedArray] = {}
         for name, (shape, dtype) in layout.arrays.items():
+            rows = None
             if state:
+                # `counts` has a number for each row, the other arrays something for each vector.
                 rows = state["rows" if name == "counts" else "vectors"]
-            else:
-                rows = None
             self._arrays[name] = AppendedArray(folder / f"{name}.npy", shape, dtype, rows=rows)
         self._offsets: AppendedOffsets | None = None
         if has_offsets:
-            n_bytes = state["bytes"] if state else 0
+            n_bytes = 0
+            digest = ""
             if state:
+                n_bytes = state["bytes"]
                 digest = state.get("offsets_sha256", "")
-            else:
-                digest = ""
             path = folder / "offsets.npy"
             self._offsets = AppendedOffsets(
                 path,
@@ -141,7 +141,13 @@ class VectorStore:
             )
 
     def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:
-        """Adds rows with their vectors, (N, K, D), or (T, K, D) for tokens."""
+        """Adds rows with their vectors.
+
+        Args:
+            rows: N rows.
+            vectors: (N, K, D) for K layers, or (T, K, D) for T tokens (or words) of all rows.
+            tokens: Counts, spans and ids of the tokens; None for vectors of texts.
+        """
         self._arrays["vectors"].append(vectors.reshape(-1, *self._layout.vector_shape))
         for name, array in self._arrays.items():
             if name != "vectors":
@@ -155,7 +161,8 @@ class VectorStore:
         for i, row_id in enumerate(rows.ids):
             values = {name: rows.columns[name][i] for name in names}
             lines.append({"id": row_id, **values})
-        # Words of pairs are named by the text that they are from.
+        # JSON lines name words by their characters. Only here is known which text of a pair a span
+        # is in, so the words of pairs are written down.
         if tokens is not None and self._layout.token_names and rows.has("pair"):
             token_spans = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
@@ -217,10 +224,10 @@ def join_stores(
         joined = AppendedArray(into / f"{name}.npy", shape, dtype, None)
         positions = [0] * len(folders)  # what was taken of each source
         for process, rows, vectors in chunks:
-            count = rows if name == "counts" else vectors
+            n_entries = rows if name == "counts" else vectors
             begin = positions[process]
-            joined.append(sources[process][begin : begin + count])
-            positions[process] += count
+            joined.append(sources[process][begin : begin + n_entries])
+            positions[process] += n_entries
         joined.sync()
         joined.close()
     with ExitStack() as files, replacing_file(into / "rows.jsonl") as out:
@@ -230,9 +237,10 @@ def join_stores(
 
 
 def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
-    """Returns the arrays of a folder, mapped into memory.
+    """Returns the arrays of a folder by name, mapped into memory.
 
-    They have `offsets` (N + 1,) in place of the counts.
+    In place of `counts`, the tokens of each row, there are `offsets`: (N + 1,) where each row's
+    tokens begin.
     """
     arrays = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:

@@ -15,14 +15,14 @@ class Decoder:
     """Turns lines of ids into texts. [CLS], [SEP] and padding are left out; [UNK] and [MASK] stay.
 
     Args:
-        tokenizer: whose ids they are.
+        tokenizer: Tokenizer that the ids come from.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known = frozenset(tokenizer.get_vocab().values())
         self._dropped = {*special_ids(tokenizer), *map(tokenizer.token_to_id, _PADDING)}
-        self._lines = 0
+        self._lines = 0  # decoded so far, for the line numbers of messages
 
     def decode(self, lines: Sequence[str]) -> list[str]:
         """Returns one text per line.

@@ -71,24 +71,21 @@ class EncodedTexts:
 
     @cached_property
     def lengths(self) -> Ints:
-        """Returns the (N,) tokens of each text as the model reads it.
+        """Returns the (N,) numbers of tokens of each text, after truncation.
 
-        It is computed once, since every training step asks.
+        They are computed once, since every training step needs them.
         """
         return np.diff(self.starts)
 
     @property
     def truncated(self) -> Bools:
-        """Returns (N,) whether something was cut off."""
+        """Returns (N,) whether tokens of each text were cut off."""
         return self.full_lengths > self.lengths
 
     def release_pages(self) -> None:
-        """Gives back the memory of ids that lie in a file, once all of them were read.
-
-        They are read again when used.
-        """
+        """Frees the memory of ids that are mapped from a file; their next use reads them again."""
         for values in (self.ids, self.type_ids):
-            pages = values.base
+            pages = values.base  # the map that the array is a view of, if it is mapped at all
             if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 pages.madvise(mmap.MADV_DONTNEED)
 
@@ -133,8 +130,16 @@ class EncodedTexts:
     def joined(
         cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]
     ) -> Self:
-        """Returns texts that were encoded one by one."""
+        """Returns texts that were encoded one by one.
+
+        Args:
+            ids: For each text its ids, special tokens included.
+            type_ids: For each text the segment of each token.
+            full: Tokens each text would have had without truncation.
+            unknown: Unknown tokens of each text, before truncation.
+        """
         return cls(
+            # The empty arrays give no texts at all their type.
             ids=np.concatenate([np.zeros(0, dtype=np.int32), *ids]),
             type_ids=np.concatenate([np.zeros(0, dtype=np.uint8), *type_ids]),
             starts=starts_of([len(text_ids) for text_ids in ids]),
@@ -144,9 +149,10 @@ class EncodedTexts:
 
     @classmethod
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
-        """Returns the windows of texts as rows.
+        """Returns the windows of texts as N texts of their own, for writers.
 
-        The window of a text with several ones counts as whole, as nothing of the text is lost.
+        Windows of a text with several count as uncut, since together they have all its tokens.
+        Unknown tokens, which writers do not need, are not counted.
         """
         windows: list[Encoding] = []
         full_lengths: list[int] = []
@@ -238,7 +244,13 @@ def _encode_in_parts(
 
 
 def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[_Number]:
-    """Returns the numbers in a temporary file; many stay there and are read when used."""
+    """Returns the numbers in a temporary file; many stay there and are read when used.
+
+    Args:
+        file: The file, which the caller closes; a map of it remains readable.
+        dtype: Type of the numbers.
+        n_tokens: How many they are.
+    """
     if n_tokens >= _MANY_TOKENS:
         return np.memmap(
             file,
@@ -252,7 +264,11 @@ def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[
 
 @contextmanager
 def _room_for(n_tokens: int) -> Iterator[None]:
-    """Turns an error of the file system into one that says how much room so many tokens need."""
+    """Turns errors of the file system into one with the bytes of so many tokens, within `with`.
+
+    Raises:
+        UnavailableError: In place of each `OSError`.
+    """
     try:
         yield
     except OSError as error:
@@ -302,9 +318,9 @@ class TextEncoder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.special_tokens = special_tokens
-        self.route: Route | None = None
-        self._undecided = routed
-        self._characters = 0
+        self.route: Route | None = None  # the faster library, once it is loaded
+        self._undecided = routed  # whether it is still open if the faster library is used
+        self._characters = 0  # encoded so far
         self._unknown_id = reference.unknown_id(tokenizer)
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
@@ -321,12 +337,19 @@ class TextEncoder:
             self._decide(texts, pairs or ())
         if self.route is None:
             return self._encode_by_reference(texts, pairs)
+        return self._encode_by_route(self.route, texts, pairs)
 
-        # The faster library gives the ids of texts alone. They are truncated, and put between the
-        # special tokens, in numpy.
-        sequences = [self._flat(self.route, texts)]
+    def _encode_by_route(
+        self, route: Route, texts: Sequence[str], pairs: Sequence[str] | None
+    ) -> EncodedTexts:
+        """Returns N encoded texts, or N pairs, by the faster library.
+
+        It gives the ids of texts alone. They are truncated, and put between the special tokens, in
+        numpy.
+        """
+        sequences = [self._flat(route, texts)]
         if pairs is not None:
-            sequences.append(self._flat(self.route, pairs))
+            sequences.append(self._flat(route, pairs))
         layout = Layout.of(
             self.tokenizer, pair=pairs is not None, special_tokens=self.special_tokens
         )
@@ -359,17 +382,17 @@ class TextEncoder:
             self._undecided = False
 
     def _flat(self, route: Route, texts: Sequence[str]) -> Ragged:
-        """Returns the ids of texts without special tokens.
+        """Returns the ids of texts without special tokens, in the order of the texts.
 
         Args:
             route: The faster library. Texts for which it is not exact go to the reference.
             texts: N texts.
         """
-        unsafe = route.unsafe(texts)
+        unsafe = route.unsafe(texts)  # positions of texts
         if not unsafe:
             ids, lengths = route.encode(texts)
             return Ragged.joined(ids.view(np.int32), lengths)
-        safe = np.delete(np.arange(len(texts)), unsafe)
+        safe = np.delete(np.arange(len(texts)), unsafe)  # all other positions
         ids, lengths = route.encode([texts[i] for i in safe.tolist()])
         fast = Ragged.joined(ids.view(np.int32), lengths)
         slow = self._flat_by_reference([texts[i] for i in unsafe])
@@ -385,9 +408,11 @@ class TextEncoder:
         for chunk in reference.chunks(list(chain.from_iterable(parts))):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-        lengths = np.array([len(i) for i in ids], dtype=np.int64)
+        part_lengths = np.array([len(part_ids) for part_ids in ids], dtype=np.int64)
+        # The tokens of a text are those of its parts together, which follow each other.
         first_parts = np.cumsum([0, *map(len, parts[:-1])])
-        return Ragged.joined(np.concatenate(ids), np.add.reduceat(lengths, first_parts))
+        text_lengths = np.add.reduceat(part_lengths, first_parts)
+        return Ragged.joined(np.concatenate(ids), text_lengths)
 
     def _encode_by_reference(
         self, texts: Sequence[str], pairs: Sequence[str] | None
@@ -426,13 +451,13 @@ class TextEncoder:
     def _cut(
         self, inputs: Sequence[str | tuple[str, str]], encodings: list[Encoding], max_length: int
     ) -> None:
-        """Replaces encodings that are too long by truncated ones.
+        """Replaces encodings that are too long by truncated ones, in the list itself.
 
-        They are encoded twice, since only the first time shows how long they are.
+        These texts are encoded twice, since only the first time shows how long they are.
 
         Args:
             inputs: N texts or pairs.
-            encodings: Of each of them.
+            encodings: N encodings of them, which are changed.
             max_length: Tokens of an encoding at most.
         """
         too_long = [i for i, encoding in enumerate(encodings) if len(encoding) > max_length]
@@ -447,7 +472,11 @@ class TextEncoder:
 
 
 class FlatEncoder:
-    """Encodes chunks to ids alone, by the fastest exact way, and counts them."""
+    """Encodes chunks to ids without offsets, by the fastest exact way.
+
+    Attributes:
+        totals: Counts of all chunks so far.
+    """
 
     def __init__(self, encoder: TextEncoder) -> None:
         self.totals = Totals()
@@ -456,7 +485,7 @@ class FlatEncoder:
     def encode(self, chunk: TextChunk) -> EncodedTexts:
         """Returns the ids of a chunk."""
         encoded = self._encoder.encode(chunk.texts, chunk.pairs)
-        n_lost = encoded.full_lengths - encoded.lengths
+        n_lost = encoded.full_lengths - encoded.lengths  # (N,) tokens that were cut off
         self.totals.texts += len(encoded)
         self.totals.rows += len(encoded)
         self.totals.tokens += len(encoded.ids)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # numpy is slow to import, and one text as JSON needs none of
 
 
 def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindows]) -> None:
-    """Writes one JSON document per window; what was written can be read at once."""
+    """Writes one JSON document per window, and flushes them for the reader of a pipe."""
     documents = chain.from_iterable(text.records(truncation) for text in texts)
     out.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
     out.flush()
@@ -81,7 +81,7 @@ def _parquet_writer(out: BinaryIO) -> Iterator[Callable[["EncodedTexts"], None]]
     schema = pa.schema([*lists.items(), ("full_length", pa.int64())])
 
     def write(encoded: "EncodedTexts") -> None:
-        """Writes a chunk as a group of rows."""
+        """Writes a chunk as a row group of the file that is opened below."""
         starts = pa.array(encoded.starts, pa.int32())
         columns: list[Any] = [
             pa.ListArray.from_arrays(starts, pa.array(values))

@@ -39,7 +39,8 @@ class Ragged:
         return cls(flat, np.cumsum(lengths) - lengths, lengths)
 
     def count(self, value: int) -> Ints:
-        """Returns (N,) how often `value` stands in each row."""
+        """Returns (N,) how often `value` is in each row."""
+        # How often it is before each position of `flat`; the difference of two is a row's count.
         count_before = starts_of(self.flat == value)
         counts: Ints = count_before[self.starts + self.lengths] - count_before[self.starts]
         return counts
@@ -85,13 +86,14 @@ class Layout:
 
     def before(self, sequence: int) -> int:
         """Returns the number of special tokens before the first text (0) or the second one (1)."""
-        index = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
-        return sum(len(slot.ids) for slot in self.slots[:index])
+        sequences = [slot.sequence for slot in self.slots]
+        slots_before = self.slots[: sequences.index(sequence)]
+        return sum(len(slot.ids) for slot in slots_before)
 
     @classmethod
     @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
     def of(cls, tokenizer: Tokenizer, *, pair: bool, special_tokens: bool = True) -> "Layout":
-        """Returns where a tokenizer puts special tokens, as it shows at an encoded example.
+        """Returns where a tokenizer puts special tokens, as an encoded example shows.
 
         Args:
             tokenizer: With truncation and padding off.

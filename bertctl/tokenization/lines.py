@@ -36,7 +36,7 @@ class LineReader:
         self._replace = replace
         self.replaced = 0
         self.bytes = 0
-        self._lines = 0
+        self._lines = 0  # read so far
 
     def __iter__(self) -> Iterator[list[str]]:
         """Yields chunks of lines, without their ends.
@@ -75,6 +75,7 @@ class LineReader:
             if not self._replace:
                 raise self._refusal(block, error.start) from error
             text = block.decode("utf-8", "replace")
+            # A U+FFFD that is in the file itself replaces nothing.
             self.replaced += text.count("\ufffd") - block.count("\ufffd".encode())
         if self.bytes == 0:
             text = text.removeprefix("\ufeff")
@@ -82,15 +83,15 @@ class LineReader:
         if "\r" in text:
             lines = [line.removesuffix("\r") for line in lines]
         self._lines += len(lines)
-        self.bytes += len(block) + 1
+        self.bytes += len(block) + 1  # with the line feed behind the block
         return lines
 
     def _refusal(self, block: bytes, at: int) -> DataError:
         """Returns the error for a byte that is not UTF-8, with a likely encoding of the file.
 
         Args:
-            block: With that byte.
-            at: Its position in the block.
+            block: Lines, of which one has that byte.
+            at: Position of the byte in the block.
         """
         line = self._lines + block.count(b"\n", 0, at) + 1
         byte_in_line = at - (block.rfind(b"\n", 0, at) + 1) + 1

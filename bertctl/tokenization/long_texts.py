@@ -138,9 +138,9 @@ def kept_words(coverage: Mapping[str, Any]) -> str:
 def ends_of(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
 ) -> EncodedTexts:
-    """Returns texts (or pairs) of which those that are too long have other tokens: their ends.
+    """Returns the same texts (or pairs), with other tokens of those that are too long.
 
-    All lengths stay.
+    They have as many tokens as before: the last ones, or first and last ones.
 
     Args:
         encoded: N texts, of which too long ones have their first tokens.
@@ -150,6 +150,7 @@ def ends_of(
     """
     uncut = _uncut_texts(encoded, tokenizer, columns)
     layout = Layout.of(tokenizer, pair=len(columns) > 1)
+    # Too long texts were cut at the longest length, so the longest row shows it.
     room = int(encoded.lengths.max(initial=0)) - layout.special
     ends = [
         _ends(texts, kept_lengths, mode)
@@ -164,7 +165,7 @@ def ends_of(
 def all_windows(
     encoded: EncodedTexts, tokenizer: Tokenizer, texts: Sequence[str], long: LongText
 ) -> tuple[EncodedTexts, Ints]:
-    """Returns U windows, and the (U,) number of the text that each is of.
+    """Returns U windows, and (U,) the number of the text that each window is from.
 
     The first window of each text, which `encoded` has, comes first; then the later windows of the
     texts that are too long.
@@ -177,7 +178,7 @@ def all_windows(
     """
     (uncut,) = _uncut_texts(encoded, tokenizer, [texts])
     layout = Layout.of(tokenizer, pair=False)
-    zeros = np.zeros_like(uncut.lengths)
+    zeros = np.zeros_like(uncut.lengths)  # (M,) each text begins with its token 0
     room = zeros + long.max_length - layout.special
     windows = sliding_windows(
         zeros,
@@ -186,6 +187,7 @@ def all_windows(
         step=room - long.stride,
         reach_back=True,
     )
+    # The first window of each text is in `encoded` already.
     is_later = np.diff(windows.rows, prepend=-1) == 0
     rows = windows.rows[is_later]
     first = windows.first[is_later]
@@ -232,6 +234,7 @@ def _ends(texts: Ragged, kept_lengths: Ints, mode: str) -> Ragged:
         kept_lengths: (M,) tokens to keep of each.
         mode: `head-tail` keeps a quarter of them at the beginning, `tail` none.
     """
+    # Of each token: its position in its text, and how many tokens that text loses.
     position = np.arange(len(texts.flat)) - np.repeat(texts.starts, texts.lengths)
     n_lost = np.repeat(texts.lengths - kept_lengths, texts.lengths)
     n_head = np.zeros_like(kept_lengths)

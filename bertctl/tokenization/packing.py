@@ -86,7 +86,7 @@ def pack(
         UnavailableError: the tokenizer fails at a text, or the folder can't be written.
     """
     word_starts = WordStarts(tokenizer)
-    corpus_ends = [0]  # in documents
+    corpus_ends = [0]  # in documents; the last one grows while its corpus is packed
     n_done = 0
     n_tokens = 0
     with replacing(folder) as aside:
@@ -108,10 +108,10 @@ def pack(
                     document_starts.append(_flags(packed.documents))
                     # Documents without a token begin where the next one does, and are left out.
                     corpus_ends[-1] += len(np.unique(packed.documents)) - 1
-                    n_done = n_done + len(batch)
-                    n_tokens = n_tokens + n_ids
+                    n_done += len(batch)
+                    n_tokens += n_ids
                     listener.advance("packing", n_done, documents, {"tokens": n_tokens})
-            ids.sync()
+            ids.sync()  # the arrays of bits sync when they are closed
         np.save(aside / "corpora.npy", np.array(corpus_ends, dtype=np.int64))
     listener.finish("packing")
     return open_packed(folder)
@@ -193,6 +193,7 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
     sentences = starts_of(lengths[has_tokens])
     document_numbers = np.arange(len(documents))
     document_of_sentence = np.repeat(document_numbers, list(map(len, documents)))[has_tokens]
+    # A document without a sentence begins where the next one does.
     first_sentences = np.searchsorted(document_of_sentence, np.arange(len(documents) + 1))
     return PackedText(
         ids,
@@ -221,14 +222,17 @@ def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:
 
 
 class _Bits:
-    """Array of bits that grows in a file."""
+    """Array of bits that grows in a file, whole bytes at a time.
+
+    Up to seven bits, which do not fill a byte yet, wait in memory for the next ones.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedArray(path, (), np.uint8, None)
         self._rest = np.zeros(0, dtype=np.uint8)
 
     def append(self, bits: Bytes) -> None:
-        """Writes (n,) bits, but those that do not fill a byte, which wait for the next ones."""
+        """Adds (n,) bits, each a 0 or 1 in a byte of its own."""
         bits = np.concatenate([self._rest, bits])
         n_whole = len(bits) // 8 * 8
         self._file.append(np.packbits(bits[:n_whole], bitorder="little"))
@@ -242,7 +246,10 @@ class _Bits:
 
 
 def _positions_of_bits(bits: Bytes, length: int) -> Ints:
-    """Returns where bits are 1, and `length` as the last position: the inverse of `_flags`."""
+    """Returns where bits are 1, and `length` as the last position: the inverse of `_flags`.
+
+    A byte is unpacked into eight, so this is done block by block, to hold little memory.
+    """
     blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
     positions = [
         8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little"))

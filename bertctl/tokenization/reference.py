@@ -110,12 +110,12 @@ def truncating(
 def unknown_id(tokenizer: Tokenizer) -> int | None:
     """Returns the id of the unknown token; None for vocabularies that have none (byte-level)."""
     if type(tokenizer.model).__name__ == "Unigram":
-        # Its model has the id, but only its JSON says it, so the usual names are looked up.
+        # The library shows the id only in the model's JSON, so the usual names are looked up.
         ids = [tokenizer.token_to_id(token) for token in ("<unk>", "[UNK]")]
         return next((token_id for token_id in ids if token_id is not None), None)
-    name = getattr(tokenizer.model, "unk_token", None)
-    if name:
-        return tokenizer.token_to_id(name)
+    unknown_token = getattr(tokenizer.model, "unk_token", None)
+    if unknown_token:
+        return tokenizer.token_to_id(unknown_token)
     return None
 
 
@@ -176,8 +176,8 @@ def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
 def cut_at_spaces(text: str, size: int) -> list[str]:
     """Returns the text in parts of about `size` characters, each cut before a space.
 
-    BERT's pipeline splits there anyway, so the parts have the same tokens as the whole (no token
-    was added with a space in it where there is a `Route`).
+    BERT's pipeline splits texts at spaces, so the parts have the same tokens as the whole. Added
+    tokens with a space in them would be cut; a tokenizer that has such tokens gets no `Route`.
     """
     parts: list[str] = []
     start = 0

@@ -9,12 +9,11 @@ differently, options of the normalizer that it does not read (`strip_accents`,
 were added with `normalized`. So a text goes there only if equality follows from its characters:
 
 1. The tokenizer is BERT's pipeline (BertNormalizer, BertPreTokenizer, WordPiece), and no token was
-  added that is looked
-   for in the normalised text.
+   added that is looked for in the normalised text.
 2. The text holds no added token (`[MASK]`, ...) as it stands.
 3. Each of its characters is safe: ASCII from space to `~`, tab, newline and carriage return, and
-  those letters,
-   numbers, punctuation, symbols and spaces beyond ASCII that pass the same test. Both libraries
+   those letters, numbers, punctuation, symbols and spaces beyond ASCII that pass the same test.
+   Both libraries
    normalise and split character by character (NFD only reorders marks, and no safe character leaves
    a mark), so what a character becomes depends on nothing else. A character is safe if the
    reference turns it into spaces, into characters that stand alone, or into word characters x for
@@ -78,8 +77,8 @@ class Route:
         self._first_of_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
         self._safe: dict[str, bool] = {}
-        # A safe character beyond ASCII. Beside it others are tried in a text that is not all ASCII,
-        # which tokie reads in another way.
+        # The first safe one of some characters beyond ASCII; empty if none is. Other characters are
+        # tried beside it, too, since tokie reads texts that are not all ASCII in another way.
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")
 
     def plain_is_exact(self) -> bool:
@@ -110,7 +109,7 @@ class Route:
         if not patterns:
             return []
         match_starts = [match.start() for match in re.finditer("|".join(patterns), joined)]
-        # Of each text, with the line feed behind it, in `joined`.
+        # (N,) where each text ends in `joined`, with the line feed behind it.
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
         rows: list[int] = np.unique(np.searchsorted(ends, match_starts, side="right")).tolist()
         return rows
@@ -135,7 +134,12 @@ class Route:
         return ids, lengths[: len(texts)].astype(np.int64)
 
     def _is_safe(self, c: str, companion: str) -> bool:
-        """Returns whether both libraries encode a character alike, see rule 3 of this module."""
+        """Returns whether both libraries encode a character alike, see rule 3 of this module.
+
+        Args:
+            c: The character.
+            companion: A safe character beyond ASCII for a second try beside it; empty for none.
+        """
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:
             return False
         normal = self._tokenizer.normalizer.normalize_str(c)
@@ -238,9 +242,9 @@ def _load_fast(serialised: str) -> Callable[..., Any] | None:
 
 @contextmanager
 def _path_of(content: bytes) -> Iterator[str]:
-    """Gives a path for a library that reads files only.
+    """Yields the path of a file with this content, for a library that reads files only.
 
-    It names a file in memory if the system has such, else a temporary file.
+    It is a file in memory if the system has such, else a temporary file.
     """
     if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
         descriptor = os.memfd_create("tokenizer.json")

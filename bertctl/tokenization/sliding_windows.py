@@ -111,6 +111,7 @@ def sliding_windows(
         window_start = n_before[first]
         sequence_end = n_before[end[rows]]
         is_last = sequence_end - window_start <= room[rows]
+        # Another window than the last ends before the first item that does not fit.
         full_end = np.searchsorted(n_before, window_start + room[rows], side="right") - 1
         last = np.where(is_last, end[rows], full_end)
         # A last window that is filled up begins as far before the end as there is room.
@@ -122,9 +123,10 @@ def sliding_windows(
         next_first = np.searchsorted(n_before, window_start + step[rows], side="left")
         first = np.maximum(first + 1, np.minimum(next_first, last))[~is_last]
         rows = rows[~is_last]
-    if not rounds:
+    if not rounds:  # no sequences: the arrays are empty
         return SlidingWindows(begin, begin, end)
     all_rows, all_first, all_last = (np.concatenate(part) for part in zip(*rounds, strict=True))
+    # Rounds have the first window of all sequences, then the second ones; the order is by sequence.
     order = np.argsort(all_rows, kind="stable")
     return SlidingWindows(
         rows=all_rows[order],

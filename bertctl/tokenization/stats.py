@@ -19,6 +19,7 @@ from bertctl.tokenization.word_counts import WordCounter
 LIMITS = (64, 128, 256, 512)
 """Lengths for which the loss by truncation is shown."""
 _KEPT = 0.99
+"""Share of texts, or of tokens, that a length is enough for."""
 _QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "longest": 1.0}
 
 
@@ -43,20 +44,23 @@ class StatsCollector:
         fixed_length: int = 128,
     ) -> None:
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
-        # Special tokens of a text, and of a pair.
-        self._special = [
-            Layout.of(tokenizer, pair=pair, special_tokens=special_tokens).special
-            for pair in (False, True)
-        ]
+        text_layout = Layout.of(tokenizer, pair=False, special_tokens=special_tokens)
+        pair_layout = Layout.of(tokenizer, pair=True, special_tokens=special_tokens)
+        self._special_of_text = text_layout.special
+        self._special_of_pair = pair_layout.special
         self._words = WordCounter(tokenizer)
         self._batch_size = batch_size
         self._fixed_length = fixed_length
-        self._lengths = [np.zeros(0, dtype=np.int32)]
-        self._bare_tokens = 0
+        self._lengths = [np.zeros(0, dtype=np.int32)]  # for each chunk; empty where there is none
+        self._bare_tokens = 0  # without special tokens
 
     def add(self, chunk: TextChunk) -> None:
         """Counts a chunk."""
-        lengths = np.full(len(chunk.texts), self._special[chunk.pairs is not None], dtype=np.int64)
+        if chunk.pairs is None:
+            n_special = self._special_of_text
+        else:
+            n_special = self._special_of_pair
+        lengths = np.full(len(chunk.texts), n_special, dtype=np.int64)
         for side in chunk.sides:
             encoded = self._encoder.encode(side)
             lengths += encoded.lengths
@@ -114,7 +118,7 @@ class StatsCollector:
     def _loss(self, lengths: Ints, limit: int) -> dict[str, Any]:
         """Returns what truncation to a length would lose, and the windows that would keep all."""
         windows = LongText("window", limit, limit // 8)
-        coverage = windows.kept(lengths, special=self._special[0])
+        coverage = windows.kept(lengths, special=self._special_of_text)
         return {
             "length": limit,
             "texts": int((lengths > limit).sum()),

@@ -36,6 +36,7 @@ _UNKNOWN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", _UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 """The special tokens of BERT, in the order of the ids that a trained vocabulary gives them."""
 
+# Names under which a tokenizer_config.json has the special tokens that a model uses.
 _ROLES = (
     "bos_token",
     "eos_token",
@@ -52,7 +53,7 @@ class OpenTokenizer:
     """Tokenizer, ready to use.
 
     Attributes:
-        name: as it was asked for, or what stood in.
+        name: As it was given; `minilm` where its vocabulary takes the place of bert-base's.
         tokenizer: with truncation and padding off.
         kind: in words, such as `WordPiece, 30,522 tokens, lower-cased`.
         is_bert: whether it is BERT's pipeline: WordPiece on words of letters and digits.
@@ -95,10 +96,10 @@ def open_tokenizer(
         _type(document, "model") == "WordPiece"
         and _type(document, "pre_tokenizer") == "BertPreTokenizer"
     )
-    stored = (document.get("normalizer") or {}).get("lowercase")
-    opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored), is_bert)
-    if lowercase is not None and stored is not None and stored != lowercase:
-        state = "on" if stored else "off"
+    stored_lowercase = (document.get("normalizer") or {}).get("lowercase")
+    opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored_lowercase), is_bert)
+    if lowercase is not None and stored_lowercase not in (None, lowercase):
+        state = "on" if stored_lowercase else "off"
         message = f"{file} says lower-casing {state}, and the command line says the opposite"
         raise UsageError(
             message,
@@ -115,8 +116,8 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
 
     The ids are by role: `{"pad_token": 0, "cls_token": 101, ...}`.
 
-    It is None if the folder has no such file, or if the files beside it name tokens that are not in
-    it or contradict it. Then transformers must load it, which adds such tokens.
+    It is None if the folder has no such file, or if the files beside it contradict it or name
+    tokens that it lacks. Then transformers must load the tokenizer, which adds such tokens.
 
     Raises:
         UnavailableError: A file can't be read.
@@ -127,7 +128,8 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     decoder = tokenizer.get_added_tokens_decoder()
     added = {token.content: number for number, token in decoder.items()}
     token_of_role: dict[str, str] = {}
-    # transformers reads it if the other files have no added tokens.
+    # Earlier releases of transformers wrote added tokens here (token -> id). Later ones still read
+    # it if the other files have none.
     added_tokens_file = folder / "added_tokens.json"
     if added_tokens_file.exists() and not read_json(added_tokens_file).items() <= added.items():
         return None
@@ -144,6 +146,7 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
             if tokenizer_config.get(role) is not None
         }
         listed_tokens.update(config_tokens.values())
+        # The two files may name a token for the same role.
         agrees = all(token_of_role.get(role, text) == text for role, text in config_tokens.items())
         has_all_tokens = listed_tokens <= added.keys() and listed_ids in ({}, decoder)
         if not agrees or not has_all_tokens:
@@ -353,7 +356,7 @@ def _locate(name: str) -> Path:
     path = expanded_path(name)
     if name not in MODELS:
         is_file_name = path.suffix in (".json", ".txt")
-        # A bare name may still be that of a model.
+        # A name without a folder, of which there is no file, may still be that of a model.
         if is_file_name and (path.exists() or path.parent != Path()):
             if not path.is_file():
                 message = f"{path} does not exist"

@@ -27,9 +27,10 @@ def train(
 ) -> Tokenizer:
     """Returns a tokenizer with a WordPiece vocabulary learned from texts, in BERT's pipeline.
 
-    The library `tokenizers` learns it. The texts are read twice: the library numbers `##`
-    characters as its hash map happens to order them, and breaks ties by number; so the characters
-    are counted first and given to it in a fixed order, and the same texts give the same vocabulary.
+    The library `tokenizers` learns it. By itself it numbers `##` characters as its hash map happens
+    to order them, and breaks ties by number. So that the same texts give the same vocabulary, the
+    texts are read twice: the first time for their characters, which the library then gets in a
+    fixed order.
 
     Args:
         read: returns the texts each time it is called; pairs count too.
@@ -62,6 +63,7 @@ def train(
         min_frequency=min_frequency,
         initial_alphabet=characters,
         limit_alphabet=len(characters),
+        # The library gives these their ids first, in this order.
         special_tokens=[AddedToken(token) for token in fixed_tokens],
         show_progress=False,
     )
@@ -71,13 +73,14 @@ def train(
 
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
-    """Returns the most frequent characters after normalising, in the order of their code points.
+    """Returns the most frequent characters of normalised texts, in the order of their code points.
 
     Args:
         tokenizer: Its normalizer is applied.
         chunks: The texts.
         most: How many characters at most.
     """
+    # Each different character is normalised once, not each text.
     sides = chain.from_iterable(chunk.sides for chunk in chunks)
     texts = chain.from_iterable(sides)
     counts_in_texts = Counter(chain.from_iterable(texts))

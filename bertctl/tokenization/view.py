@@ -54,7 +54,7 @@ class TokenView:
             self._full_length = len(encoding)
         else:
             self._full_length = full_length
-        # Once: the library makes each of these lists anew when it is asked for it.
+        # Kept, since the library makes each of these lists anew at every access.
         self._ids = encoding.ids
         self._words = encoding.word_ids
         words = ("-" if word is None else str(word) for word in self._words)
@@ -88,7 +88,7 @@ class TokenView:
         yield Text(self.summary())
 
     def summary(self) -> str:
-        """Returns the line of counts."""
+        """Returns the line of counts: `12 tokens, 2 special, 10 words, ..., 0 unknown`."""
         encoding = self._encoding
         special = sum(1 for sequence in encoding.sequence_ids if sequence is None)
         # Words are numbered in each text of a pair from 0.
@@ -128,14 +128,15 @@ class TokenView:
         yield first, len(self._encoding)
 
     def _gap(self, i: int) -> int:
-        """Returns the spaces behind a token: the border of a word is wider."""
+        """Returns how many spaces are behind token `i`: more at the end of a word than within."""
         word = self._words[i]
-        next_word = self._words[min(i + 1, len(self._words) - 1)]
+        last = len(self._words) - 1
+        next_word = self._words[min(i + 1, last)]  # nothing is printed behind the last token
         is_within_word = word is not None and word == next_word
         return 1 if is_within_word else 2
 
     def _style(self, i: int) -> str:
-        """Returns the colour of a token: by its word, or that of special or unknown tokens."""
+        """Returns the colour of token `i`: by its word, or that of special or unknown tokens."""
         if self._ids[i] == self._unknown:
             return _UNKNOWN_STYLE
         word = self._words[i]

@@ -34,7 +34,7 @@ NamedId = tuple[str, int]
 
 
 def named(token: str, index: int) -> dict[str, Any]:
-    """Returns a token and its id as plain values."""
+    """Returns a token and its id as JSON documents have them; `piece` is an older name of token."""
     return {"piece": token, "id": index}
 
 
@@ -56,8 +56,13 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
     for index, token in enumerate(tokens):
         if token and token not in special:
             kinds[_kind(token, prefix)].append((token, index))
-    ordinary = kinds["words"] + kinds["continuations"]
-    longest = sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10]
+
+    def longest_first(item: NamedId) -> tuple[int, int]:
+        """Sorts tokens by length without their mark, and those of one length by id."""
+        token, index = item
+        return -len(token.removeprefix(prefix)), index
+
+    longest = sorted(kinds["words"] + kinds["continuations"], key=longest_first)[:10]
     counted = {}
     for kind, token_ids in kinds.items():
         if token_ids:
@@ -68,7 +73,7 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
             last = None
         counted[kind] = {"count": len(token_ids), "first": first, "last": last}
     return {
-        "size": sum(map(bool, tokens)),
+        "size": sum(map(bool, tokens)),  # ids that are not in use have an empty token
         "special": dict(sorted(special.items(), key=lambda item: item[1])),
         **counted,
         "scripts": dict(Counter(script(token) for token, _ in kinds["characters"]).most_common()),
@@ -188,7 +193,7 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
     tokens = int(counts.sum())
     split = counter.most_split(None)
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
-    costs = [word.cost for word in split]
+    costs = [word.cost for word in split]  # descending, as `most_split` has them
     unused = stats(tokenizer)["unused"]["count"]
     # Numbers of new tokens: some round ones, as many as the vocabulary has free, and all words.
     candidates = (100, unused, 1000, 5000, 10000)
@@ -231,10 +236,14 @@ def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
 
 
 def require_bert(opened: OpenTokenizer, verb: str) -> None:
-    """Refuses a vocabulary whose tokens say nothing about words.
+    """Refuses a tokenizer that is not BERT's WordPiece, in which tokens are words or parts of them.
+
+    Args:
+        opened: The tokenizer.
+        verb: What needs it, for the message.
 
     Raises:
-        UsageError: it is no WordPiece vocabulary of BERT's kind.
+        UsageError: It is of another kind.
     """
     if not opened.is_bert:
         message = f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}"

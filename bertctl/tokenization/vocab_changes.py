@@ -96,6 +96,7 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     document["model"]["vocab"] = old_ids | new_ids
     new_tokenizer = load_tokenizer(json.dumps(document))
     prefix = continuation_prefix(opened.tokenizer)
+    # All split words are encoded anew, since those that begin with a new token are shorter, too.
     new_encoder = TextEncoder(new_tokenizer, special_tokens=False)
     encoded = new_encoder.encode([word.word for word in split])
     n_saved = sum(
@@ -121,8 +122,8 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     Special tokens and single characters stay. The mark of a space counts as a character, and so do
     the bytes of characters that are no tokens (Gemma, mmBERT). The corpus has the same tokens as
     before. WordPiece takes the longest token that fits, Unigram the best path, and what was taken
-    is still there, with less to compete; the score of unknown characters, which hangs on the least
-    likely token, is kept by keeping that. Of BPE all merges stay that lead to a kept token.
+    is still there, with less to compete. Unigram scores unknown characters by its least likely
+    token, which therefore stays. Of BPE all merges stay that lead to a kept token.
 
     Args:
         opened: WordPiece, Unigram or BPE.
@@ -136,7 +137,8 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     model = document["model"]
     tokens = tokens_by_id(opened.tokenizer)
     prefix = continuation_prefix(opened.tokenizer)
-    if model["type"] not in ("WordPiece", "Unigram", "BPE") or (model["type"] == "BPE" and prefix):
+    is_marked_bpe = model["type"] == "BPE" and bool(prefix)
+    if model["type"] not in ("WordPiece", "Unigram", "BPE") or is_marked_bpe:
         raise UsageError(
             "vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; "
             f"{opened.name} is {opened.kind}",
@@ -173,7 +175,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         words=(),
         pieces=(),
         counts=used,
-        goes_on=used < 0,  # False for all: nobody asks without new words
+        goes_on=used < 0,  # False for all: it matters only for the vectors of new words
         tokens=int(used.sum()),
     )
 
@@ -204,7 +206,7 @@ def _kept_ids(
             kept_ids.add(i)
 
     if model["type"] == "Unigram":
-        # The score of unknown characters hangs on the least likely token.
+        # Unigram scores unknown characters by the least likely token.
         scores = [score for _, score in model["vocab"]]
         kept_ids |= {model["unk_id"] or 0, int(np.argmin(scores))}
     return kept_ids

@@ -110,7 +110,7 @@ class TextWindows:
     full_length: int
 
     def records(self, truncation: Truncation) -> list[dict[str, Any]]:
-        """Returns what the format jsonl says of each window.
+        """Returns the document that the format jsonl has for each window.
 
         `pieces` is the older name of `tokens`.
 
@@ -191,6 +191,7 @@ class WindowEncoder:
             self.totals.unknown += sum(
                 encoding.ids.count(self._unknown_id) for encoding in encodings
             )
+        # Each text in one window, as long as it is. Those that are too long are replaced below.
         texts = [
             TextWindows(n_before + i, [encoding], len(encoding))
             for i, encoding in enumerate(encodings)
@@ -236,7 +237,7 @@ class WindowEncoder:
         """
         strategy = self._truncation.strategy
         stride = self._truncation.stride or 0
-        if strategy == "longest_first":
+        if strategy == "longest_first":  # both texts are cut
             return
         sequences = text.windows[0].sequence_ids
         n_uncut = sequences.count(1 if strategy == "only_first" else 0)

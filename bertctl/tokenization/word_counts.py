@@ -56,6 +56,13 @@ class WordCounter:
 
     Args:
         tokenizer: with truncation and padding off; the texts are encoded without special tokens.
+
+    Attributes:
+        words: Words so far, unknown ones included.
+        word_tokens: Tokens of all words.
+        split_words: Words of several tokens.
+        unknown: Words that became the unknown token.
+        forgotten: Different rare words that are not listed, to bound the memory.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

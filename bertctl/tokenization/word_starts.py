@@ -31,6 +31,7 @@ class WordStarts:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
+        # (V,) whether a token continues a word; None asks the library for each text.
         self._goes_on = _goes_on(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> tuple[Ints32, Ints, Bools]:
@@ -47,9 +48,10 @@ class WordStarts:
                     words = np.array(encoding.word_ids, dtype=np.float64)
                     ids.append(np.array(encoding.ids, dtype=np.int32))
                     begins.append(np.diff(words, prepend=np.nan) != 0)
+        text_ids = ids[1:]  # the first array only gives texts without tokens their type
         return (
             np.concatenate(ids),
-            np.array(list(map(len, ids[1:])), dtype=np.int64),
+            np.array(list(map(len, text_ids)), dtype=np.int64),
             np.concatenate(begins),
         )
 
@@ -71,9 +73,10 @@ class WordStarts:
 def _goes_on(tokenizer: Tokenizer) -> Bools | None:
     """Returns (V,) whether a token continues a word; None if the token alone does not show it.
 
-    It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the
-    text is not cut into words before (Gemma's tokenizer, which mmBERT has) and all of it would be
-    one.
+    The token shows it in two kinds of tokenizers. In BERT's pipeline a continuing token begins with
+    `##`. In SentencePiece that does not cut texts into words first (Gemma's tokenizer, which mmBERT
+    has), a token that begins a word has the mark of a space; to the library the whole text would be
+    one word.
     """
     names = tokens_by_id(tokenizer)
     prefix = continuation_prefix(tokenizer)
