@@ -78,7 +78,7 @@ class RemoteFile:
             if sha256 == self.etag:
                 return ""
             return f"its SHA-256 is {sha256}, and the hub says {self.etag}"
-        if len(self.etag) == 40:
+        if len(self.etag) == 40:  # Git hashes a file behind a header with its size
             blob = b"blob %d\0" % size + path.read_bytes()
             git_hash = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
             if git_hash == self.etag:
@@ -281,22 +281,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
         if path.is_file() and file.problem(path):
             path.unlink()
     if not cached.is_file() and not blob.is_file():
-        for path in (blob, incomplete):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with _Growing(io.FileIO(open_in_place(incomplete, os.O_RDWR | os.O_APPEND), "a")) as out:
-            fcntl.flock(out, fcntl.LOCK_EX)  # another process may be downloading it
-            out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
-            out.announced = file.size
-            if not blob.is_file():  # else the other process has just finished
-                try:
-                    within_patience(partial(_load, file, incomplete, out), file.path)
-                except KeyboardInterrupt as stop:
-                    n_bytes = human_bytes(out.seek(0, io.SEEK_END))
-                    stop.add_note(
-                        f"{n_bytes} of {file.path} are kept\nThe same command continues from there."
-                    )
-                    raise
-                incomplete.replace(blob)
+        _download(file, blob, incomplete, listener)
         listener.finish(file.path)
     # The library finds the blob, and links it under the commit.
     return Path(
@@ -308,6 +293,37 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
             endpoint=endpoint(),
         )
     )
+
+
+def _download(file: RemoteFile, blob: Path, incomplete: Path, listener: Listener) -> None:
+    """Downloads a file under another name, and gives it its own once all bytes are right.
+
+    Args:
+        file: As the hub describes it.
+        blob: Where the file is to be.
+        incomplete: The other name. What an earlier command has downloaded is there.
+        listener: Receives how many bytes there are.
+
+    Raises:
+        UnavailableError: The bytes are not what the hub says they are.
+    """
+    for path in (blob, incomplete):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with _Growing(io.FileIO(open_in_place(incomplete, os.O_RDWR | os.O_APPEND), "a")) as out:
+        fcntl.flock(out, fcntl.LOCK_EX)  # another process may be downloading it
+        out.tell_of = partial(listener.advance, file.path, total=file.size or 0)
+        out.announced = file.size
+        if blob.is_file():  # the other process has just finished
+            return
+        try:
+            within_patience(partial(_load, file, incomplete, out), file.path)
+        except KeyboardInterrupt as stop:
+            n_bytes = human_bytes(out.seek(0, io.SEEK_END))
+            stop.add_note(
+                f"{n_bytes} of {file.path} are kept\nThe same command continues from there."
+            )
+            raise
+        incomplete.replace(blob)
 
 
 def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
@@ -331,7 +347,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     disable_progress_bars("huggingface_hub.http_get")
     n_bytes = out.seek(0, io.SEEK_END)  # that an earlier command has downloaded
     address = replace(file.hub_files, revision=file.commit).address(file.path)
-    if n_bytes > (file.size or n_bytes):
+    if file.size and n_bytes > file.size:  # not the beginning of this file
         n_bytes = out.truncate(0)
     http_get(
         address,

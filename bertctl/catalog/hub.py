@@ -132,8 +132,9 @@ def fetch_folder(
         repo: Id of the repository.
         revision: Branch, tag or commit; the default branch for None.
         patterns: Patterns of the files' names.
-        needed: names, of each of which one must be in a cached copy for it to be taken without a
-            connection: others cache single files too. Of the last ones, one is fetched last.
+        needed: groups of names. A cached copy is taken without a connection only if it has a file
+            of each group: other programs cache single files, too. Those of the last group are
+            fetched last.
         noun: What the files are called in messages.
         ways: Other ways to get them, for the remedy of an error.
 
@@ -171,7 +172,7 @@ def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
 
     Args:
         files: The files that match its patterns are read.
-        needed: Names, of each of which one must be in the copy.
+        needed: Groups of names; the copy must have a file of each group.
     """
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
     if _cache_only.get() == "as if empty":
@@ -288,7 +289,8 @@ def _fetched(files: HubFiles, hub_name: str, noun: str, ways: Names) -> Path:
     from bertctl.catalog.downloads import bring, look_up
 
     branch = files.folder / "refs" / files.asked
-    if not files.patterns and branch.is_file():  # its other files are here, of that commit
+    # If other files of the branch are cached, this one is fetched of their commit, too.
+    if not files.patterns and branch.is_file():
         files = replace(files, revision=branch.read_text())
     with asking(files, message, remedy):
         return bring(look_up(files))
@@ -301,10 +303,10 @@ def asking(
     """Refuses to ask a hub that can't be, and turns what its library raises inside into our error.
 
     Args:
-        hub_files: from it.
-        noun: that is called.
-        ways: to have it otherwise.
-        listener: hears what the library logs: that it waits, or tries again.
+        hub_files: Files that are asked for.
+        noun: What they are called in messages.
+        ways: Other ways to have them, for the remedy.
+        listener: Receives what the library logs: that it waits, or tries again.
 
     Raises:
         UnavailableError: offline, no answer, or any error inside.
@@ -366,10 +368,7 @@ def shown(text: str) -> str:
 
 
 class _Answers(dict[str, str]):
-    """Hub -> why it can't be reached, or an empty string.
-
-    A command asks it once, however much it wants of it.
-    """
+    """Hub -> why it can't be reached, or an empty string. A command asks each hub only once."""
 
 
 def _reach(address: str) -> str:

@@ -20,15 +20,16 @@ others, never."""
 
 @dataclass(frozen=True)
 class HubFiles:
-    """Files of a hub repository, of which one is enough.
+    """Files of a hub repository that are needed.
 
     Attributes:
         repo: `org/name`.
         repo_type: `model` or `dataset`.
         revision: commit, tag or branch; None is the default branch.
-        files: paths inside the repository, of which one is enough.
-        patterns: of names; all files that match one of them are needed. Without any, all of `files`
-            are.
+        files: paths inside the repository: those that are needed, if there are no `patterns`. Else
+            alternatives, of which one is enough to mark a complete copy in the cache. To
+            `remote_size` they are alternatives, too.
+        patterns: of names; all files of the repository that match one of them are needed.
     """
 
     repo: str

@@ -90,7 +90,8 @@ class Lock:
         matching = [part for part in parts_of_name if revision in (part["asked"], part["revision"])]
         if matching:
             return matching
-        message = f"the {kind} {name}{revision and f' at {revision}'} is not in {self.path}"
+        at_revision = f" at {revision}" if revision else ""
+        message = f"the {kind} {name}{at_revision} is not in {self.path}"
         has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
         what_to_name = name if kind == "model" else "MODEL"
         remedy = (
@@ -109,12 +110,15 @@ class Lock:
         """
         parts = self.parts_of(snapshot.kind, snapshot.name, snapshot.revision)
         problems = [self._problem(part["files"], snapshot) for part in parts]
-        if not all(problems):
+        if not all(problems):  # one of the parts has none
             return
         problem = problems[-1]
-        file = next(
-            (path for path in snapshot.files.values() if problem.startswith(str(path))), self.path
-        )
+        # A problem of a single file begins with its path.
+        file = self.path
+        for path in snapshot.files.values():
+            if problem.startswith(str(path)):
+                file = path
+                break
         raise UnavailableError(problem, remedy=_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], snapshot: FilesToRead) -> str:

@@ -110,7 +110,7 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                     n_promised, width = map(int, fields)
                     continue
                 width = width or len(fields) - 1
-                n_vectors = n_vectors + 1
+                n_vectors += 1
                 vector = _vector(fields, width)
                 # A word may have spaces in it: it is all before the vector.
                 word = b" ".join(fields[:-width]).decode(errors="replace")

@@ -45,10 +45,10 @@ value then rounds to the next of 256 steps; products that saturate differ by a t
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What became of it.
+    """Outcome of an export.
 
     Attributes:
-        document: Document of the folder; None where none is left.
+        document: Document of the folder; None if the export failed, which leaves no folder.
         proof: How the export was compared.
         failures: Why there is no folder, a sentence each.
         quality: What smaller numbers cost.
@@ -72,7 +72,7 @@ class ExportResult:
 
 
 class _NotProvedError(Exception):
-    """Ends the writing of a folder that is not to be."""
+    """Stops the writing of an export that failed its comparison, so that no folder is left."""
 
     def __init__(self, result: ExportResult) -> None:
         super().__init__("; ".join(result.failures))
@@ -137,6 +137,7 @@ def check_request(request: ExportRequest) -> None:
             remedy="Add `int8=True`, or leave it out.",
         )
     path = request.path
+    # A name without a slash, or below `runs` or another folder of this disk, is no hub id.
     is_here = path.parent.is_dir() or path.parts[0] == "runs"
     if is_here and not path.exists() and str(path) not in MODELS:
         RunFolder.open(path)  # raises that there is no such run

@@ -41,9 +41,9 @@ class SmallGraph:
     """A graph of smaller numbers.
 
     Attributes:
-        session: It, opened.
-        quality: What it costs.
-        failures: Why it costs too much, a sentence each.
+        session: The graph, opened.
+        quality: Its metrics beside those of the model, and what it saves.
+        failures: Which metrics drop too much, a sentence each.
     """
 
     session: GraphSession
@@ -53,7 +53,15 @@ class SmallGraph:
 
 @dataclass
 class _Shrinking:
-    """What is tried for one request."""
+    """Writes and measures smaller graphs for one request.
+
+    Attributes:
+        comparison: Labelled rows, as the model answers them.
+        check: Limits of the metrics.
+        source: The ONNX graph in fp32. Smaller graphs are written beside it.
+        request: Format and precision.
+        listener: Receives progress messages.
+    """
 
     comparison: Comparison
     check: QualityCheck
@@ -129,7 +137,7 @@ class _Shrinking:
             )
             for file in _files(self.folder, path.name):
                 file.unlink()
-        return sorted(layers, key=lambda layer: -changes[layer])
+        return sorted(layers, key=changes.__getitem__, reverse=True)
 
     def _written_alone(self, layer: str, layers: Sequence[str]) -> Path:
         """Writes the graph with a single layer in int8, and returns the file to open."""
@@ -206,7 +214,7 @@ def shrink(
 
 
 def _moved(work: _Shrinking, path: Path) -> GraphSession:
-    """Puts the files of the smaller graph in the place of the others, and opens it there."""
+    """Renames the files of the smaller graph to those of the graph in fp32, and opens it there."""
     name = GRAPH_FILES[work.request.file_format]
     if path.name == name:
         return work.open(path)

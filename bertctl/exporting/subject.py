@@ -50,7 +50,7 @@ class Subject:
 
     Attributes:
         path: Path or name, as it was typed.
-        run: It, opened; its recipe computes on the CPU in fp32.
+        run: The run or model, opened; its recipe computes on the CPU in fp32.
         model: Its network, that of transformers.
         engine: The model ready to compute: what the export is compared with.
         is_run: Whether it is a run, which has data and scores of its own.
@@ -68,7 +68,7 @@ class Subject:
 
     @property
     def task(self) -> Task:
-        """The task, deciding as the run does."""
+        """Task of the run, with the run's decision thresholds."""
         return self.run.task
 
     @property
@@ -105,7 +105,11 @@ def _unpadded(inputs: Mapping[str, Array]) -> list[Window]:
         inputs[name].reshape(-1, n_tokens)
         for name in ("input_ids", "token_type_ids", "attention_mask")
     )
-    return [Window(ids[row, mask[row] > 0], types[row, mask[row] > 0]) for row in range(len(ids))]
+    windows = []
+    for row in range(len(ids)):
+        is_token = mask[row] > 0
+        windows.append(Window(ids[row, is_token], types[row, is_token]))
+    return windows
 
 
 def open_subject(path: Path, options: Mapping[str, object], listener: Listener = SILENT) -> Subject:

@@ -86,6 +86,7 @@ class EncodedWindows:
         lost = texts.truncated_tokens
         all_unknown = np.empty(0, dtype=np.int64)
         if n_special is not None:
+            # Of each text before it was cut, as `unknown` counts, and without special tokens.
             n_tokens = texts.tokens + lost - n_special
             all_unknown = np.flatnonzero((texts.unknown > 0) & (texts.unknown == n_tokens))
         return cls(
@@ -139,7 +140,7 @@ class RowEncoder:
         Raises:
             UsageError: Windows over pairs.
         """
-        prompt_length = 0  # characters, which offsets of tokens do not count
+        prompt_length = 0  # in characters; offsets of tokens count from behind the prompt
         if self._sentence_modules is not None:
             prompt_length = len(self._sentence_modules.prompt())
             prompted_texts = self._sentence_modules.prepared(rows.columns["text"])
@@ -156,6 +157,7 @@ class RowEncoder:
         if pairs is not None and self._long.mode == "window":
             message = "`stride=` slides a window over one text, and these are pairs"
             raise UsageError(message, remedy="Leave it out: pairs are cut.")
+        # Without offsets of tokens, which only the slower way below gives.
         if not self._by_token and words is None:
             n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)
             return EncodedWindows.of(
@@ -186,13 +188,14 @@ class RowEncoder:
         layout = Layout.of(self._tokenizer, pair=len(sides) > 1)
         room = self._long.max_length - layout.special
         lengths = [side.tokens.lengths for side in sides]
-        n = len(lengths[0])
-        zeros = np.zeros(n, dtype=np.int64)
+        n_rows = len(lengths[0])
+        zeros = np.zeros(n_rows, dtype=np.int64)
+        # Tokens of the first and the second texts that are read. Windows read all of them.
         kept_lengths = lengths[0]
         kept_pair_lengths = lengths[1] if len(sides) > 1 else None
         if self._long.mode != "window":
             kept_lengths, kept_pair_lengths = longest_first(kept_lengths, kept_pair_lengths, room)
-            windows = SlidingWindows(np.arange(n), zeros, kept_lengths)
+            windows = SlidingWindows(np.arange(n_rows), zeros, kept_lengths)  # one for each row
         else:
             step = zeros + (room - self._long.stride)
             windows = sliding_windows(
@@ -208,7 +211,9 @@ class RowEncoder:
         if kept_pair_lengths is not None:
             side_tokens.append(sides[1].tokens.cut(kept_pair_lengths))
         ids, type_ids, starts = layout.fill(side_tokens)
-        lost = sum(lengths) - kept_lengths - (0 if kept_pair_lengths is None else kept_pair_lengths)
+        lost = sum(lengths) - kept_lengths
+        if kept_pair_lengths is not None:
+            lost = lost - kept_pair_lengths
         unknown = unknown_id(self._tokenizer)
         token_places = None
         if self._by_token:
@@ -222,7 +227,7 @@ class RowEncoder:
                 unknown=np.zeros(len(starts) - 1, dtype=np.int64),
             ),
             owner=windows.rows,
-            rows=n,
+            rows=n_rows,
             truncated=int((lost > 0).sum()),
             truncated_tokens=int(lost.sum()),
             unknown=sum(int((side.tokens.flat == unknown).sum()) for side in sides),
@@ -254,7 +259,14 @@ class _Side:
     ) -> Self:
         """Encodes texts, or lists of words.
 
-        Each word is encoded as it occurs in a text, as fine-tuning reads it.
+        Each word is encoded as it occurs in a text, as fine-tuning reads it: behind a space, if the
+        tokenizer distinguishes that.
+
+        Args:
+            tokenizer: With truncation and padding off.
+            texts: N texts, or N lists of words.
+            are_words: Whether they are lists of words.
+            before: Characters of the prompt before each text, which `spans` do not count.
         """
         if are_words and needs_space(tokenizer):
             space = 1
@@ -273,12 +285,8 @@ class _Side:
             )
         unknown = unknown_id(tokenizer)
         if are_words and unknown is not None:
-            # A word of which the normalizer leaves nothing is an unknown token.
             for words_of_text, tokens in zip(texts, tokens_by_text, strict=True):
-                lost_words = {*range(len(words_of_text))}.difference(word for *_, word in tokens)
-                for word in sorted(lost_words):
-                    tokens.append((unknown, (0, len(words_of_text[word])), word))
-                tokens.sort(key=lambda token: token[2] or 0)
+                _add_lost_words(tokens, words_of_text, unknown)
 
         flat = list(itertools.chain.from_iterable(tokens_by_text))
         ids = np.array([token_id for token_id, _, _ in flat], np.int32)
@@ -287,6 +295,21 @@ class _Side:
         lengths = np.array([*map(len, tokens_by_text)], np.int64)
         n_put_before = space if are_words else before  # characters that the text itself lacks
         return cls(Ragged.joined(ids, lengths), np.maximum(spans - n_put_before, 0), words)
+
+
+def _add_lost_words(tokens: list[_Token], words: Sequence[str], unknown: int) -> None:
+    """Adds an unknown token for each word of which the normalizer has left nothing, in place.
+
+    Args:
+        tokens: Tokens of a text, in the order of its words; the new ones are put between them.
+        words: All words of the text.
+        unknown: Id of the unknown token.
+    """
+    words_with_tokens = {word for *_, word in tokens}
+    for number, word in enumerate(words):
+        if number not in words_with_tokens:
+            tokens.append((unknown, (0, len(word)), number))
+    tokens.sort(key=lambda token: token[2] or 0)
 
 
 def _with_spaces(words: Sequence[str]) -> list[str]:

@@ -56,7 +56,10 @@ _SECONDS_BETWEEN_COMMITS = 2.0
 
 @dataclass
 class _Progress:
-    """Counts what is done, as the state file keeps it."""
+    """Counts of what is done, as the state file has them.
+
+    `store` is the state of the stored arrays, which `VectorStore` continues from.
+    """
 
     rows: int = 0
     # Process, rows and vectors of each chunk, if there are several processes.
@@ -82,8 +85,8 @@ class _State:
     ) -> None:
         self._path = path
         self._settings = settings
-        self._hash = hashlib.sha256()
-        self._expected = None
+        self._hash = hashlib.sha256()  # of the input so far
+        self._expected = None  # what it was when the earlier attempt ended
         self.progress = _Progress()
         if earlier:
             self._expected = earlier["texts_sha256"]
@@ -103,7 +106,10 @@ class _State:
             raise DataError(message, remedy="Start again with `overwrite=True`.")
 
     def document(self, *, complete: bool) -> dict[str, Any]:
-        """Returns the content of the file."""
+        """Returns the content of the file: settings, counts, hash of the input, and progress.
+
+        A complete extraction has no progress: nothing is continued from it.
+        """
         counts = asdict(self.progress)
         names = ("rows", "tokens", "truncated", "lost_tokens", "unknown_tokens")
         document = {**self._settings, **{name: counts[name] for name in names}}
@@ -176,7 +182,16 @@ def _opened_encoder(
     workers: Workers,
     listener: Listener,
 ) -> tuple[TextEncoder, ExtractJob, Iterator[Rows]]:
-    """Returns the encoder, the job with the backend that computes, and the rows."""
+    """Returns the encoder, the job with the backend that computes, and the rows.
+
+    Args:
+        recipe: Names the model and where it computes.
+        rows: The texts.
+        vectors: Which vectors to compute.
+        job: Its backend may be `auto`; the one that is returned has a name.
+        workers: The processes, which all take the backend that the first one chooses.
+        listener: Receives notes of the choice.
+    """
     path = expanded_path(recipe.model.name)
     if not is_export(path):
         check_backend(job.backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
@@ -297,11 +312,16 @@ def _opened_model(
     """Returns the model's files, what its vectors are made of, and how long texts are read.
 
     If the recipe names no length, and vectors are made as the model's folder says, the folder's
-    length is taken, too.
+    length is taken, too. No length is longer than an export was made for.
+
+    Args:
+        recipe: Names the model and perhaps the length.
+        vectors: Which vectors to compute.
+        long: How long texts are read, by the recipe.
     """
     is_length_open = "max_length" not in recipe.model.model_fields_set
     by_folder = "model" in vectors.poolings and is_length_open
-    if by_folder:  # with a length that every model has, as the folder is still to be read
+    if by_folder:  # the length is in the folder; until that is read, 4 suits every model
         source = find_files(recipe.with_fields("model", max_length=4).model)
     else:
         source = find_files(recipe.model)
@@ -540,7 +560,7 @@ def _compute_all(
     committed_at = started_at
     n_read = 0
     n_computed = 0
-    to_skip = progress.rows
+    to_skip = progress.rows  # which an earlier attempt has done; they are only hashed
     for number, rows in enumerate(chunks(stream)):
         state.add(rows)
         n_read += len(rows)
@@ -591,7 +611,15 @@ def _compute(
     progress: _Progress,
     store: VectorStore,
 ) -> int:
-    """Adds the vectors of these rows to the store; returns how many they are."""
+    """Computes the vectors of rows, adds them to the store, and returns how many they are.
+
+    Args:
+        encoder: Computes vectors.
+        row_encoder: Makes windows of ids of the rows.
+        rows: N rows.
+        progress: Its counts of tokens grow.
+        store: Takes the vectors.
+    """
     windows = row_encoder.encode(rows)
     progress.truncated += windows.truncated
     progress.lost_tokens += windows.truncated_tokens
@@ -599,12 +627,11 @@ def _compute(
     progress.tokens += len(windows.encoded.ids)
     if encoder.spec.by_token:
         tokens = encoder.tokens(windows)
+        layers = tokens.vectors
     else:
         tokens = None
-    if tokens is None:
         layers = encoder.texts(windows)
-    else:
-        layers = tokens.vectors
+    # (N, K, D) for K layers. A single one is not copied.
     if len(layers) == 1:
         vectors = layers[0][:, None]
     else:
@@ -767,14 +794,14 @@ def _finish(
         return {}
     folder = job.folder / "0"
     progress = state.progress
-    vectors = progress.store.get("vectors", 0)
+    n_vectors = progress.store.get("vectors", 0)
     if workers.count > 1 or job.sharing.paths:
         folder = job.folder / "joined"
         paths = job.sharing.paths or [job.folder / f"{i}.json" for i in range(workers.count)]
         states = [json.loads(path.read_text(encoding="utf-8"))["progress"] for path in paths]
         for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
             setattr(progress, name, sum(process_state[name] for process_state in states))
-        vectors = sum(process_state["store"]["vectors"] for process_state in states)
+        n_vectors = sum(process_state["store"]["vectors"] for process_state in states)
         # Each process knows all chunks, but only of its own how many vectors they have.
         chunks_in_order = [
             (process, rows, states[process]["chunks"][i][2])
@@ -782,7 +809,7 @@ def _finish(
         ]
         join_stores([path.with_suffix("") for path in paths], chunks_in_order, folder, layout)
     write_features(job.output, layout, folder)
-    final = state.document(complete=True) | {"shape": [vectors, *layout.vector_shape]}
+    final = state.document(complete=True) | {"shape": [n_vectors, *layout.vector_shape]}
     if job.sharing.shard:
         final |= _rows_of_shard(progress, job.sharing.shard)
     write_json(job.sidecar, final)

@@ -63,6 +63,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         parts["head"] += probe
         layers = [sum(layer.values()) for layer in parts["layers"]]
         parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
+        # What the run's recipe kept from training. Of a probe only the classifier was trained.
         frozen = sum(layers[: run.get("freeze_layers", 0)])
         if run.get("freeze_embeddings"):
             frozen += parts["embeddings"]
@@ -112,7 +113,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
-        # Looked up without its weights first: those of a package would be read and checked.
+        # First without weights: those of a package would be read as a whole, to be checked.
         folder = locate_model(name, weights=False)
         if not any(folder.glob("model*.safetensors")):
             folder = locate_model(name)
@@ -149,9 +150,8 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """
     counts = Counter[tuple[str, tuple[int, ...], str]]()
     for name, place in places(weights).items():
-        counts[place.part, place.layer, place.block] += (
-            weights[name].size if weights[name].is_parameter else 0
-        )
+        n_parameters = weights[name].size if weights[name].is_parameter else 0
+        counts[place.part, place.layer, place.block] += n_parameters
     parts: dict[str, Any] = {}
     for part in ("embeddings", "pooler", "head", "other"):
         parts[part] = counts[part, (), ""]

@@ -143,7 +143,7 @@ class AttentionReader:
             UsageError: A family that has no attention of every token to every token.
         """
         longest = max(map(len, encodings))
-        # Weights for each token. The config of some families does not say the number of heads.
+        # Weights for each token. If the config does not say the number of heads, 16 is assumed.
         n_heads = model_sizes(self.source.config)["heads"] or 16
         numbers = self.layers * n_heads * longest
         n_bytes = 8 * numbers * longest  # in fp32, with room for a copy
@@ -157,24 +157,23 @@ class AttentionReader:
             is_complete = len(attentions) == self.layers and all(
                 (len(attention), *attention.shape[2:]) == size for attention in attentions
             )
+            if not is_complete:
+                raise self._refusal("no attention of all tokens to all")
             # How far a token's attention is from adding up to 1, at most, in each layer.
             sum_errors = [
                 float(((attention.sum(dim=-1) - 1).abs() * mask[:, None]).max())
                 for attention in attentions
-                if is_complete
             ]
-            if not is_complete or max(sum_errors) > _SUM_TOLERANCE:
-                if is_complete:
-                    rows = "rows of attention that do not sum to 1"
-                else:
-                    rows = "no attention of all tokens to all"
-                message = f"'{self.source.name}' has {rows} (its family is '{self.family}')"
-                raise UsageError(
-                    message,
-                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or "
-                    "ModernBERT.",
-                )
+            if max(sum_errors) > _SUM_TOLERANCE:
+                raise self._refusal("rows of attention that do not sum to 1")
             yield indices, attentions
+
+    def _refusal(self, fault: str) -> UsageError:
+        """Returns the error for a model whose attention is of another kind."""
+        return UsageError(
+            f"'{self.source.name}' has {fault} (its family is '{self.family}')",
+            remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
+        )
 
 
 def read_attention(
@@ -232,9 +231,11 @@ def read_attention(
         "attentions": of_layers(attentions)
     }
     document: dict[str, Any] = {"model": reader.source.name, "scores": note, "cut": cut, **arrays}
+    # The pass is for what the tap records; its outputs are not used.
     with tapped(reader.model.network) as tap:
         list(reader.engine.line_outputs([encoding], len(encoding)))
     scores = tap.scores
+    # A family that computes its attention itself has called no tap, or with other heads.
     if not scores or scores[0].query.shape[1] != attentions[0].shape[1]:
         return document
     # Query and key are shown only if softmax of their products is what the model has computed.

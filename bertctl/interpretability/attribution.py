@@ -120,6 +120,8 @@ def _integrated(
     if attribution.facts["converged"] or len(shares) >= MOST_STEPS:
         return attribution, []
 
+    # Halved are the steps that add most to the error: those that are far too much off, at most a
+    # third, and at least an eighth of all.
     # By how much the integral of each step differs from the change of the network's value there,
     # positive where it adds to the error of the whole.
     errors = weights @ products.sum(axis=1) - np.diff(values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertctl.arrays import Floats
+from bertctl.arrays import Bools, Floats
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.interpretability.attention_tap import attending
@@ -142,7 +142,8 @@ class EmbeddedNetwork:
         # At the end of the path the embeddings are those of the line itself. A network that is made
         # otherwise fails in one of these ways.
         ends = np.ones(len(lines))
-        for self.first_alone in (True, False):
+        for first_alone in (True, False):
+            self.first_alone = first_alone
             with contextlib.suppress(
                 AttributeError,
                 IndexError,
@@ -186,27 +187,48 @@ class EmbeddedNetwork:
                 if self.first_alone:
                     stack.enter_context(_first_alone(self.engine.network))
                 if shares is not None:
-                    # Gradients go to the input alone, not to weights.
-                    self.engine.network.requires_grad_(False)
+                    vectors, differences = self._on_path(chosen, ids, mask, shares[indices])
                     table = self.engine.network.get_input_embeddings()
-                    empty = ids.clone()
-                    is_word = np.zeros_like(mask)
-                    is_word[mask] = np.concatenate([line.word for line in chosen]) >= 0
-                    empty[torch.from_numpy(is_word).to(ids.device)] = self.baseline
-                    differences = table(ids) - table(empty)
-                    share = torch.from_numpy(shares[indices]).to(differences)[:, None, None]
-                    vectors = (table(empty) + share * differences).detach()
-                    vectors.requires_grad_(torch.is_grad_enabled())
                     stack.enter_context(_replaced(table, ids, vectors))
                 outputs = self.objective.forward(
                     self.engine.backend, self.objective.of_lines(inputs)
                 )
-            before = (~mask).sum(axis=1) * self.engine.padding.left
+            n_padding_before = (~mask).sum(axis=1) * self.engine.padding.left
+            shifts = n_padding_before.tolist()
             numbers = [
                 _summed_outputs(line, output, shift)
-                for line, output, shift in zip(chosen, outputs, before.tolist(), strict=True)
+                for line, output, shift in zip(chosen, outputs, shifts, strict=True)
             ]
             yield indices, mask, torch.stack(numbers), vectors, differences
+
+    def _on_path(
+        self, lines: Sequence[Line], ids: "Tensor", mask: Bools, shares: Floats
+    ) -> "tuple[Tensor, Tensor]":
+        """Returns (B, T, E) embeddings between baseline and lines, and line minus baseline.
+
+        The baseline is the line with the baseline token in place of every token of a word.
+
+        Args:
+            lines: B lines.
+            ids: (B, T) their tokens, padded.
+            mask: (B, T) which of them are no padding.
+            shares: (B,) positions on the path from the baseline (0) to the line (1).
+        """
+        import torch
+
+        # Gradients go to the input alone, not to weights.
+        self.engine.network.requires_grad_(False)
+        table = self.engine.network.get_input_embeddings()
+        is_word = np.zeros_like(mask)
+        is_word[mask] = np.concatenate([line.word for line in lines]) >= 0
+        baseline_ids = ids.clone()
+        baseline_ids[torch.from_numpy(is_word).to(ids.device)] = self.baseline
+        baseline_vectors = table(baseline_ids)
+        differences = table(ids) - baseline_vectors
+        share = torch.from_numpy(shares).to(differences)[:, None, None]
+        vectors = (baseline_vectors + share * differences).detach()
+        vectors.requires_grad_(torch.is_grad_enabled())
+        return vectors, differences
 
 
 def _summed_outputs(line: Line, output: "Tensor", shift: int) -> "Tensor":

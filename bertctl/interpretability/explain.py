@@ -180,6 +180,7 @@ class Explainer:
             name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods
         }
         values = np.array([attribution.value for attribution in methods[self.asked.methods[0]]])
+        # Faithfulness is measured for the first lines of the whole input, over all calls.
         n_measured = max(0, self.asked.faithful_rows - len(self.faithful))
         orders = {}
         for name, attributions in methods.items():
@@ -198,6 +199,7 @@ class Explainer:
         else:
             measured = []
         self.faithful += measured
+
         for i, line in enumerate(lines):
             by_method = {name: attributions[i] for name, attributions in methods.items()}
             words = []

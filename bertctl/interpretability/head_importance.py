@@ -10,6 +10,7 @@ pass for each.
 Letters: L layers, H heads, N rows, U windows, B windows in a batch.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -76,8 +77,13 @@ def measure_importance(
     has_attention_to_set = hasattr(engine.network, "set_attn_implementation")
     with tapped(engine.network) if has_attention_to_set else nullcontext(Tap()) as tap:
         intact = measure(listener=listener)
-        in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
-        if len(tap.scores) != layer_count(run.source.config) or in_parts:
+        # A gate is of one window, so a row must be one. The tap sees the heads only if each layer
+        # has computed its attention through it.
+        reads_rows_in_parts = (
+            recipe.model.long_text == "window" or run.task.scored(features) is not features
+        )
+        has_seen_all_layers = len(tap.scores) == layer_count(run.source.config)
+        if not has_seen_all_layers or reads_rows_in_parts:
             raise UsageError(
                 f"the heads of {run.folder.path} can't be weighed: a "
                 f"'{family_of(run.source.config)}' attends in "
@@ -86,30 +92,50 @@ def measure_importance(
                 "RoBERTa or ModernBERT.",
             )
         columns = {"gradient": _by_gradient(tap, engine, intact, listener)}
-        value, loss = (intact.metrics[name].value for name in (metric, "loss"))
-        shape = columns["gradient"].shape
         if ablate:
-            columns |= {
-                name: np.zeros(shape) for name in ("loss_rise", "loss_error", "metric_rise")
-            }
-        for number, place in enumerate(np.ndindex(*shape) if ablate else ()):
-            tap.gates = tap.open_gates(1)
-            tap.gates[place[0], 0, place[1]] = 0.0
-            without = measure()
-            gaps = without.losses - intact.losses
-            columns["loss_rise"][place] = without.metrics["loss"].value - loss
-            columns["loss_error"][place] = gaps.std(ddof=1) / np.sqrt(len(gaps))
-            columns["metric_rise"][place] = without.metrics[metric].value - value
-            listener.advance("heads", number + 1, columns["gradient"].size)
+            shape = columns["gradient"].shape
+            columns |= _by_ablation(tap, measure, intact, shape, listener)
     listener.finish("heads")
     return {
         "split": rows.split,
         "rows": len(rows),
         "metric": metric,
-        "value": value,
-        "loss": loss,
+        "value": intact.metrics[metric].value,
+        "loss": intact.metrics["loss"].value,
         "columns": columns,
     }
+
+
+def _by_ablation(
+    tap: Tap,
+    measure: Callable[[], SplitResult],
+    intact: SplitResult,
+    shape: tuple[int, ...],
+    listener: Listener,
+) -> dict[str, Floats]:
+    """Returns (L, H) what rises without each head: loss with its standard error, and metric.
+
+    Args:
+        tap: The tap, which has the gates.
+        measure: Evaluates the rows through the tap.
+        intact: The rows, as the whole model answers them.
+        shape: L and H.
+        listener: Receives progress.
+    """
+    metric = intact.task.primary_metric
+    loss_rise = np.zeros(shape)
+    loss_error = np.zeros(shape)
+    metric_rise = np.zeros(shape)
+    for number, (layer, head) in enumerate(np.ndindex(*shape), start=1):
+        tap.gates = tap.open_gates(1)
+        tap.gates[layer, 0, head] = 0.0
+        ablated = measure()
+        gaps = ablated.losses - intact.losses
+        loss_rise[layer, head] = ablated.metrics["loss"].value - intact.metrics["loss"].value
+        loss_error[layer, head] = gaps.std(ddof=1) / np.sqrt(len(gaps))
+        metric_rise[layer, head] = ablated.metrics[metric].value - intact.metrics[metric].value
+        listener.advance("heads", number, loss_rise.size)
+    return {"loss_rise": loss_rise, "loss_error": loss_error, "metric_rise": metric_rise}
 
 
 def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listener) -> Floats:
@@ -130,7 +156,8 @@ def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listen
     engine.network.eval()
     features = intact.features
     objective = intact.task.objective(engine.padding)
-    total = np.zeros(tap.open_gates(1).shape[::2])
+    n_layers, _, n_heads = tap.open_gates(1).shape
+    total = np.zeros((n_layers, n_heads))
     n_done = 0
     for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):
         batch: Any = objective.batch(features, indices, WindowRandom(0)).to(engine.compute.device)

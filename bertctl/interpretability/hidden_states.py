@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 def open_encoder(
     name: str, names: VectorNames
 ) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
-    """Returns a model that computes vectors, and a function from texts to the windows it reads.
+    """Returns the encoder of a model, and a function that cuts texts into the windows it reads.
+
+    Args:
+        name: A model's name, folder or hub id.
+        names: Which vectors the encoder gives.
 
     Raises:
         UsageError: No such model, layer or pooling.
@@ -109,16 +113,16 @@ def walk_input(
         listener.warn(f"the input has more than {length} tokens; the first {length} are read")
     added: dict[str, Tensor] = {}
 
-    def keep(called: str, output: "Tensor") -> None:
+    def keep(table_name: str, output: "Tensor") -> None:
         """Keeps the vectors that an embedding table adds for each token, by the table's kind."""
         if math.prod(output.shape[:-1]) == len(encoding):  # (T, D) or (1, T, D); of XLNet (T, 1, D)
-            kind = next((kind for kind, words in _TABLES.items() if words.search(called)), called)
-            added.setdefault(kind, output.reshape(len(encoding), -1))
+            added.setdefault(_kind_of_table(table_name), output.reshape(len(encoding), -1))
 
-    for called, module in network.named_modules():
+    for path, module in network.named_modules():
         if isinstance(module, nn.Embedding):
+            _, _, table_name = path.rpartition(".")
             module.register_forward_hook(
-                lambda _, __, output, called=called: keep(called.rpartition(".")[2], output)
+                lambda _, __, output, table_name=table_name: keep(table_name, output)
             )
     with torch.inference_mode():
         outputs = network(**inputs, output_hidden_states=True)
@@ -152,6 +156,14 @@ def walk_input(
     }
 
 
+def _kind_of_table(name: str) -> str:
+    """Returns the kind of an embedding table, such as `position`; its name if that tells none."""
+    for kind, pattern in _TABLES.items():
+        if pattern.search(name):
+            return kind
+    return name
+
+
 _CHUNK = 1024  # texts whose vectors are in memory at once
 
 
@@ -175,7 +187,7 @@ def layer_similarity(
     """
     opened = [open_encoder(name, VectorNames(layers=("all",))) for name in (first, second)]
     with tempfile.TemporaryFile() as first_file, tempfile.TemporaryFile() as second_file:
-        number = 0
+        number = 0  # of texts so far
         for chunk in _chunks(texts):
             for (encoder, windows), file in zip(opened, (first_file, second_file), strict=True):
                 vectors = np.stack(encoder.texts(windows(chunk)), axis=1)

@@ -114,7 +114,7 @@ class Line:
         The last one is that of all other tokens.
         """
         size = len(self.words) + 1
-        # Their word is -1, which modulo makes the last number.
+        # Other tokens have the word -1, which modulo turns into the last number.
         return np.bincount(self.word % size, values, size).astype(np.float64)
 
 
@@ -164,25 +164,12 @@ def _words(
         ids: Token ids of the line, without padding.
         tokenizer: The model's tokenizer.
     """
+    if parts[0].places is not None:
+        return _given_words(parts[0], len(ids))
+
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)
-    begins = 0
-    if parts[0].places is not None:
-        for number, (text, (begin, end)) in enumerate(
-            zip(parts[0].text, parts[0].places, strict=True)
-        ):
-            word[begin:end] = number
-            position = parts[0].start + number
-            words.append(
-                {
-                    "word": text,
-                    "column": parts[0].column,
-                    "start": position,
-                    "end": position + 1,
-                }
-            )
-        return words, word
-
+    begins = 0  # position in the line, behind what has been compared with the parts
     slots = Layout.of(tokenizer, pair=len(parts) > 1).slots
     for slot, special_behind in zip(slots, [*(slot.ids for slot in slots[1:]), ()], strict=True):
         if slot.sequence is None:
@@ -191,14 +178,9 @@ def _words(
         part = parts[slot.sequence]
         encoding = tokenizer.encode(str(part.text), add_special_tokens=False)
         # A text can be cut at its end: the line has as many of its tokens as are equal.
-        is_equal = [
-            text_id == line_id
-            for text_id, line_id in zip(
-                encoding.ids[part.start :], ids[begins:].tolist(), strict=False
-            )
-        ]
-        count = [*is_equal, False].index(False)
-        # If it was cut before a [SEP] of its own, that of the line seems to be its next token.
+        count = _equal_at_start(encoding.ids[part.start :], ids[begins:].tolist())
+        # If the text has a [SEP] of its own just where it was cut, the line's [SEP] was counted as
+        # that one.
         next_ids = tuple(ids[begins + count :][: len(special_behind)].tolist())
         count -= count > 0 and next_ids != special_behind
         spans = split_words(str(part.text))[1]
@@ -213,9 +195,10 @@ def _words(
             np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1
         )
         visible_words = np.unique(numbers[numbers >= 0]).tolist()
-        word[begins : begins + count] = (
-            len(words) + np.searchsorted(visible_words, numbers) if visible_words else -1
-        )
+        # Words of the line are numbered through, without those that have no token in it.
+        if visible_words:
+            first_number = len(words)
+            word[begins : begins + count] = first_number + np.searchsorted(visible_words, numbers)
         next_words = [*visible_words[1:], len(spans)]
         for number, next_word in zip(visible_words, next_words, strict=False):
             # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
@@ -236,3 +219,37 @@ def _words(
             )
         begins += count
     return words, word if begins == len(ids) else None
+
+
+def _given_words(part: Part, n_tokens: int) -> tuple[list[dict[str, Any]], Ints]:
+    """Returns the words of a line that was given as words, and the (T,) word of each token.
+
+    Args:
+        part: The words, with the range of each one's tokens.
+        n_tokens: T.
+    """
+    assert part.places is not None  # noqa: S101 - of words
+    words: list[dict[str, Any]] = []
+    word = np.full(n_tokens, -1, dtype=np.int64)
+    for number, (text, (begin, end)) in enumerate(zip(part.text, part.places, strict=True)):
+        word[begin:end] = number
+        position = part.start + number
+        words.append(
+            {
+                "word": text,
+                "column": part.column,
+                "start": position,
+                "end": position + 1,
+            }
+        )
+    return words, word
+
+
+def _equal_at_start(text_ids: Sequence[int], line_ids: Sequence[int]) -> int:
+    """Returns how many ids two rows of ids have in common at their beginnings."""
+    n_equal = 0
+    for text_id, line_id in zip(text_ids, line_ids, strict=False):
+        if text_id != line_id:
+            break
+        n_equal += 1
+    return n_equal

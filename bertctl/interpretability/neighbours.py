@@ -64,7 +64,7 @@ def near_tokens(
     # In fp32: a third of a second faster, at the price of the sixth decimal.
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    (target,) = unit_length(signs @ units[query_ids])
+    (target,) = unit_length(signs @ units[query_ids])  # (1, terms) @ (terms, H)
     scores = units @ target
 
     tokens = tokens_by_id(tokenizer)[: len(units)]
@@ -148,6 +148,7 @@ def near_places(
 
     encoder, windows = open_encoder(model, VectorNames((layer,), ("none",), special_tokens=False))
     occurrences = islice(_places(pattern, texts), _MOST)
+    # The context and its vector come first, then those of the places.
     texts_read: list[str] = []
     vectors: list[Floats32] = []
     batch = [next(_places(pattern, [[context]]))]
@@ -174,7 +175,7 @@ def near_places(
     units = unit_length(finite(np.stack(vectors), model))
     scores = units[1:] @ units[0]
     order = np.argsort(-scores, kind="stable")
-    chosen = [*order[:top], *order[top:][-top:]]
+    chosen = [*order[:top], *order[top:][-top:]]  # the most similar, then the least
     neighbours = [{"text": texts_read[1 + i], "score": round(float(scores[i]), 6)} for i in chosen]
     document = {
         "query": word,

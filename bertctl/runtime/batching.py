@@ -147,10 +147,11 @@ def _cut(order: Ints, size: int) -> Plan:
 
 
 def set_apart(plan: Plan, distinct: Ints) -> Plan:
-    """Returns the same rows in as many batches, none with a number twice if that can be.
+    """Returns the same examples in as many batches, in which no number repeats if that can be.
 
-    A row that shares a number with its batch waits for the next batch that it fits. A row that fits
-    none goes where there is room.
+    Numbers stand for texts, for example, that must not be each other's negatives. An example that
+    shares a number with its batch waits for the next batch that it fits. An example that fits none
+    goes where there is room.
 
     Args:
         plan: Batches, of which the first is as large as any.
@@ -190,5 +191,7 @@ def repeated(plan: Plan, distinct: Ints) -> int:
         is_repeat = rows[:, 1:] == rows[:, :-1]
         rows[:, 1:][is_repeat] = -1
         numbers, counts = np.unique(rows, return_counts=True)
-        n_repeated += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
+        shared_numbers = numbers[(counts > 1) & (numbers >= 0)]
+        shares_a_number = np.isin(rows, shared_numbers).any(axis=1)
+        n_repeated += int(shares_a_number.sum())
     return n_repeated

@@ -20,7 +20,7 @@ def cpu_words() -> frozenset[str]:
 
 
 def cpu_name() -> str:
-    """Returns the CPU's name as it calls itself."""
+    """Returns the CPU's name as it calls itself, such as `Intel(R) Xeon(R) Platinum 8481C`."""
     lines = system_file(_CPUINFO).splitlines()
     name = next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
@@ -54,6 +54,6 @@ def has_bf16() -> bool:
 
 
 def leaves_mkl_behind() -> bool:
-    """Returns whether this CPU has AVX-512 and is not one that MKL uses it on."""
+    """Returns whether MKL leaves this CPU's AVX-512 unused, as it does if Intel has not made it."""
     is_x86 = platform.machine() == "x86_64"
     return is_x86 and "avx512f" in cpu_words() and "GenuineIntel" not in cpu_words()

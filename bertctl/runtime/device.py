@@ -53,8 +53,6 @@ def choose_compute(
     Raises:
         DeviceError: The device is absent, or can't do the precision.
     """
-    import torch
-
     reasons = reasons or {}
     # All processes take part in this exchange, whatever device each was asked for.
     n_sharing = workers_here()
@@ -62,12 +60,7 @@ def choose_compute(
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
     if device == "cuda":
-        # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches
-        # have many shapes.
-        is_enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
-        restore = partial(torch.backends.cuda.enable_cudnn_sdp, is_enabled)
-        current().restore_later("attention of cuDNN", restore)
-        torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+        _turn_off_cudnn_attention()
     threads = settings.threads or max(1, available_cores() // n_sharing)
     set_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
@@ -91,6 +84,20 @@ def choose_compute(
         f"{count(threads, 'thread')}{threads_why}"
     )
     return Compute(device, precision, threads, reason)
+
+
+def _turn_off_cudnn_attention() -> None:
+    """Makes torch compute attention without cuDNN until the command ends.
+
+    cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches have many
+    shapes.
+    """
+    import torch
+
+    is_enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    restore = partial(torch.backends.cuda.enable_cudnn_sdp, is_enabled)
+    current().restore_later("attention of cuDNN", restore)
+    torch.backends.cuda.enable_cudnn_sdp(enabled=False)
 
 
 def exact_on_cpu(settings: "RuntimeSection") -> "RuntimeSection":

@@ -27,6 +27,10 @@ def keep_freed_memory() -> None:
         if any(resource.getrlimit(kind)[0] != resource.RLIM_INFINITY for kind in kinds):
             return
         library = ctypes.CDLL(None)
-        # glibc before 2.35 takes no more than 32 MiB.
-        if library.mallopt(_MMAP_THRESHOLD, 1 << 30) or library.mallopt(_MMAP_THRESHOLD, 1 << 25):
+        # Blocks up to this size come from the heap, which keeps them. glibc before 2.35 takes no
+        # more than 32 MiB.
+        is_set = library.mallopt(_MMAP_THRESHOLD, 1 << 30)
+        if not is_set:
+            is_set = library.mallopt(_MMAP_THRESHOLD, 1 << 25)
+        if is_set:
             library.mallopt(_TRIM_THRESHOLD, -1)

@@ -53,8 +53,8 @@ class Workers:
         rank: its number, from 0. The first process writes files and prints.
         count: how many there are.
         group: of torch.distributed, over host memory; None where the process is alone.
-        is_apart: whether it never meets the others: of a sum it has its own share, and nothing can
-            be made of that.
+        is_apart: whether it never meets the others. A sum over all processes is then that of this
+            one alone, and must not be used.
     """
 
     rank: int = 0
@@ -178,14 +178,11 @@ def workers() -> Workers:
                 "`num_processes=`.",
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
-        local = int(
-            current().default_variable(
-                "LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"])
-            )
-        )
+        number_here = os.environ.get("SLURM_LOCALID", os.environ["RANK"])
+        local_rank = int(current().default_variable("LOCAL_RANK", number_here))
         if torch.cuda.is_available():
             # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
-            torch.cuda.set_device(local % torch.cuda.device_count())
+            torch.cuda.set_device(local_rank % torch.cuda.device_count())
         # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes
         # through gloo.
         if torch.cuda.is_available():
@@ -205,7 +202,7 @@ def workers() -> Workers:
             raise UsageError(
                 message, remedy="Set it to a free port of the first machine, in all of them."
             ) from error
-        # Who ends now would be waited for by those that are still connecting.
+        # No process goes on before all are connected: if it ended, the others would wait for it.
         meeting.submit(dist.barrier).result()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
 
@@ -224,8 +221,8 @@ def is_worker() -> bool:
     """Returns whether this process was started as one of several."""
     rank = os.environ.get("RANK", "")
     size = os.environ.get("WORLD_SIZE", "1")
-    # A rank beyond the last one is nobody's: `check_ranks` refuses it, and says so, as only one
-    # alone or the first can.
+    # A process with a rank beyond the last one counts as alone, so that it prints the refusal of
+    # `check_ranks`.
     return rank.isdecimal() and size.isdecimal() and int(size) > max(1, int(rank))
 
 
@@ -414,7 +411,7 @@ def launch(
             start_new_session=True,
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
-        stop_signals: list[int] = []
+        stop_signals: list[int] = []  # that were sent to the workers: none, one, or two
         request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
@@ -524,7 +521,9 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
                 remedy=f"Use `num_processes={gpus}`; `training.accumulation_steps=2` for "
                 "batches that do not fit.",
             )
-        return [*accelerate, *(["--multi_gpu"] if count > 1 else []), f"--num_processes={count}"]
+        if count > 1:
+            accelerate.append("--multi_gpu")
+        return [*accelerate, f"--num_processes={count}"]
     cores = available_cores()
     if count > cores:
         listener.warn(

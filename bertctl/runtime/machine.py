@@ -34,11 +34,13 @@ def packages() -> list[dict[str, Any]]:
     for line in importlib.metadata.requires("bertctl") or ():
         requirement = Requirement(line)
         marker = requirement.marker
-        extra = next(
-            (name for name in extras if marker is None or marker.evaluate({"extra": name})), None
-        )
+        # The first extra, or none (""), with which the marker asks for the package on this system.
+        fitting_extras = [
+            name for name in extras if marker is None or marker.evaluate({"extra": name})
+        ]
+        extra = fitting_extras[0] if fitting_extras else None
         if requirement.name == "bertctl" or extra in (None, "test"):
-            continue  # for another system, or for developers
+            continue  # bertctl's own extras, another system, or what only developers need
         version = None
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             version = importlib.metadata.version(requirement.name)

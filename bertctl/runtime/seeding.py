@@ -44,9 +44,11 @@ def only_deterministic() -> None:
     # cuBLAS is deterministic with a workspace of its own.
     session.default_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     were_required = torch.are_deterministic_algorithms_enabled()
+    # In its benchmark mode cuDNN tries algorithms out, and takes the one that is fastest then.
     were_tried_out = torch.backends.cudnn.benchmark
 
     def restore() -> None:
+        """Sets torch's settings back to what they were."""
         torch.use_deterministic_algorithms(were_required)
         torch.backends.cudnn.benchmark = were_tried_out
 
@@ -69,9 +71,10 @@ def generator_states() -> "dict[str, Tensor]":
     """Returns the states of torch's generators, `cpu` and, where there is one, `cuda`."""
     import torch
 
-    return {"cpu": torch.get_rng_state()} | (
-        {"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {}
-    )
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
 
 
 def set_generators(states: "Mapping[str, Tensor]") -> None:
@@ -100,6 +103,7 @@ def _restore_generators() -> Callable[[], None]:
     of_torch = generator_states()
 
     def restore() -> None:
+        """Sets the generators back."""
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         set_generators(of_torch)
