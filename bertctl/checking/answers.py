@@ -23,7 +23,7 @@ _NEAR = 400  # characters around the offset in which a slipped answer is looked 
 
 @dataclass
 class _Tally:
-    """The answers of a split: how many, and the faulty ones.
+    """Counts of a split's answers and the faulty ones, filled in row by row.
 
     Attributes:
         places: Faulty answers, by the kind of fault.
@@ -64,10 +64,17 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
 
 
 def _look_at(tally: _Tally, row: int, context: str, label: Mapping[str, Any]) -> None:
-    """Adds a row's answers to the tally, each with the first fault that it has.
+    """Adds the answers of a row to the tally, with their faults.
 
-    `label` is {"text": [...], "answer_start": [...]}; both lists are empty where the context has no
-    answer.
+    An answer has the first fault of these: it is not at its offset, is only punctuation, has spaces
+    at an end, cuts a word. A long answer is a fault besides.
+
+    Args:
+        tally: The split's answers so far.
+        row: Number of the row.
+        context: Paragraph that has the answers.
+        label: {"text": [...], "answer_start": [...]}; both lists are empty if the context has no
+            answer.
     """
     faults = tally.places
     if not label["text"]:
@@ -90,7 +97,10 @@ def _look_at(tally: _Tally, row: int, context: str, label: Mapping[str, Any]) ->
 
 
 def _add_misplaced(tally: _Tally, row: int, *, context: str, answer: str, start: int) -> None:
-    """Adds an answer that is not at its offset, and says where the context has it, if anywhere."""
+    """Adds an answer that is not at its offset, with the place where the context has it.
+
+    If it is not in the context at all, or only in another case, that is a fault of its own.
+    """
     faults = tally.places
     window_start = max(0, start - _NEAR)
     window = context[window_start : start + _NEAR]
@@ -172,7 +182,8 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
     if train_share is None:
         return
     for split, share in shares.items():
-        if split != "train" and (train_share == 0) != (share == 0):
+        is_one_sided = (train_share == 0) != (share == 0)
+        if split != "train" and is_one_sided:
             rows = len(subject.splits[split])
             counts = (round(share * rows), rows)
             if train_share:

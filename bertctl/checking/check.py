@@ -55,14 +55,14 @@ _OF_ANY_TASK = frozenset({"fields", "duplicates", "leakage", "letters", "languag
 
 
 def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
-    """Returns all that is wrong, or worth knowing, about the rows a recipe names.
+    """Checks the rows that a recipe names, and returns what is wrong with them or worth knowing.
 
-    Nothing is trained, torch not used.
+    Nothing is trained, and torch is not used.
 
     Args:
-        recipe: its data, task, labels, `model.name` (for the tokenizer) and `model.max_length` are
-            read.
-        listener: told of what is guessed, of what can't be checked, and of progress.
+        recipe: Names the data, the task, the labels, the model whose tokenizer is used, and its
+            longest input.
+        listener: Receives messages on what is guessed or can't be checked, and progress.
 
     Raises:
         UsageError: no data, an unknown data set or model, columns that can't be guessed.
@@ -129,16 +129,21 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 
 
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
-    """Yields what training would refuse and no check has found.
+    """Yields what training would refuse although no check has found an error.
 
-    It tries what training does before it computes: so data without an error can be trained on.
+    Whatever training checks before it computes is tried on the rows. So data without an error in
+    the report can be trained on.
+
+    Args:
+        subject: The rows.
+        findings: What the checks have found.
     """
     train = subject.splits.get("train")
     if train is None or not train.has("label"):
         return
-    blamed = {finding.split for finding in findings if finding.severity == "error"}
-    # An empty split name means all splits. Its error says already why training refuses them.
-    if "train" in blamed or "" in blamed:
+    splits_with_errors = {finding.split for finding in findings if finding.severity == "error"}
+    # An error is reported already for the training rows, or for all splits (the empty name).
+    if "train" in splits_with_errors or "" in splits_with_errors:
         return
     try:
         task = TASKS[subject.recipe.task].from_data(subject.recipe, train, subject.official_labels)
@@ -148,13 +153,13 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
         yield refusal(error, "train", code="refused")
         return
     for split, rows in subject.splits.items():
-        if split not in blamed and rows.has("label"):
+        if split not in splits_with_errors and rows.has("label"):
             try:
                 task.check(rows)
             except DataError as error:
                 yield refusal(error, split, code="refused")
-                blamed.add(split)
-    if not blamed:
+                splits_with_errors.add(split)
+    if not splits_with_errors:
         yield from _refusal_of_hold_out(subject, train)
 
 

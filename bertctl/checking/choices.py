@@ -31,7 +31,11 @@ def check_choices(subject: Subject) -> Iterator[Finding]:
 
 
 def _choices(rows: Rows, split: str) -> Iterator[Finding]:
-    """Yields rows with an unusual number of choices, blank choices, or the same choice twice."""
+    """Yields rows with an unusual number of choices, blank choices, or the same choice twice.
+
+    Choices are the same if they differ only in case and spacing. If the right choice is there
+    twice, that is a finding of its own: no model can tell the two apart.
+    """
     column = rows.columns["choices"]
     if len(rows):
         usual_number = Counter(map(len, column)).most_common(1)[0][0]
@@ -77,7 +81,7 @@ def _right(label: Any, n_choices: int) -> int | None:
 
 
 def _places(rows: Rows, split: str) -> Iterator[Finding]:
-    """Yields that the right choice is at one place far more often than by chance."""
+    """Yields a finding if the right choice is at one position far more often than by chance."""
     right_choices = [_right(label, len(choices)) for label, choices in _pairs(rows)]
     counts = Counter(place for place in right_choices if place is not None)
     n_rows = counts.total()
@@ -97,7 +101,7 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
-    """Yields that the right choice is the longest one, or the shortest one, in most rows.
+    """Yields a finding if the right choice is the longest, or the shortest, in most rows.
 
     Rows in which two choices are equally long are not counted.
     """

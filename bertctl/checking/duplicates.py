@@ -45,19 +45,22 @@ Place = tuple[str, int]
 
 
 class SameRows:
-    """Rows of all splits, one behind the other, and which of them say the same.
+    """Rows of all splits, and which of them have the same text, ignoring case and spacing.
 
-    Case and spacing don't count.
+    The rows of all splits are numbered through, split after split: the number of a row is its
+    position. A text is known by the position of the first row that has it.
 
     Args:
-        subject: What is checked.
+        subject: The splits that are checked.
 
     Attributes:
-        first: (N,) position of the first row that says the same as each.
-        repeated: Positions of rows that say something and are not the only ones to say it, in
-            ascending order.
-        n_texts: How many different texts there are; blank ones are none.
-        has_fields: Whether some row says something in more than one field.
+        splits: Names of the splits.
+        starts: (splits + 1,) position of each split's first row, and N.
+        first: (N,) for each row, the position of the first row with the same text.
+        repeated: Positions of the rows whose text another row has too, in ascending order.
+        distinct: Positions of the first row of each different text that is not blank.
+        n_texts: Number of different texts that are not blank.
+        has_fields: Whether texts consist of several fields.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -79,9 +82,9 @@ class SameRows:
         self._answers: dict[Hashable, int] = {}
 
     def _comparable_keys(self, blank: bytearray) -> Iterator[str]:
-        """Yields what each row says, split after split; rows that say nothing are "".
+        """Yields the text of each row, split after split; blank texts are "".
 
-        Appends to `blank` whether each row says nothing, and sets `has_fields`.
+        Appends to `blank` whether the text of each row is blank, and sets `has_fields`.
         """
         for split in self.splits:
             for key in self._subject.keys[split]:
@@ -94,17 +97,17 @@ class SameRows:
                 yield comparable
 
     def place(self, position: int) -> Place:
-        """Returns split and row of a position."""
+        """Returns the split of a position, and the number of its row in that split."""
         number = int(np.searchsorted(self.starts, position, side="right")) - 1
         return self.splits[number], int(position - self.starts[number])
 
     def key(self, position: int) -> str:
-        """Returns what a row says."""
+        """Returns the text of the row at a position, without case and with single spaces."""
         split, row = self.place(position)
         return self._subject.keys[split][row]
 
     def keys(self, positions: Ints) -> Iterator[str]:
-        """Yields what rows say, at ascending positions."""
+        """Yields the texts of the rows at ascending positions."""
         for number, split in enumerate(self.splits):
             start, end = self.starts[number : number + 2]
             yield from selected(
@@ -113,7 +116,7 @@ class SameRows:
             )
 
     def repeated_in(self, split: str) -> Ints:
-        """Returns the positions of a split's rows that say the same as another row."""
+        """Returns the positions of a split's rows whose text another row has too, of any split."""
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
         positions: Ints = self.repeated[(self.repeated >= start) & (self.repeated < end)]
@@ -121,19 +124,22 @@ class SameRows:
 
     @cached_property
     def _by_text(self) -> tuple[Ints, Ints]:
-        """Returns (R,) the repeated rows sorted by text, and the first row of each one's text."""
+        """Returns (R,) the repeated rows sorted by text, and (R,) the first row of their texts."""
         order = self.repeated[np.argsort(self.first[self.repeated], kind="stable")]
         return order, self.first[order]
 
     @cached_property
     def _by_text_and_row(self) -> Ints:
-        """Returns the repeated rows as numbers that ascend: first row of the text x N + row."""
+        """Returns (R,) ascending numbers of the repeated rows: first row of the text x N + row.
+
+        A binary search in them finds the first row of a text from some position on.
+        """
         order, owners = self._by_text
         numbers: Ints = owners * len(self.first) + order
         return numbers
 
     def alike(self, first_row: int) -> Sequence[int]:
-        """Returns the positions of all rows that say the same as a row, the first of its text."""
+        """Returns the positions of all rows with the same text, given the first of them."""
         order, owners = self._by_text
         begin, end = np.searchsorted(owners, [first_row, first_row + 1])
         if begin < end:
@@ -142,10 +148,14 @@ class SameRows:
         return [first_row]
 
     def rows_of(self, texts: Ints) -> tuple[Ints, Ints]:
-        """Returns all rows that say the same as some texts, and which of the texts each one says.
+        """Returns all rows that have one of some texts.
 
         Args:
             texts: (T,) position of the first row of each text.
+
+        Returns:
+            (M,) the positions of the rows, those of the first text first, and (M,) the number of
+            the text of each row: an index of `texts`.
         """
         order, owners = self._by_text
         # Rows of one text are a slice of `order`; a text that occurs once is not in it.
@@ -154,22 +164,25 @@ class SameRows:
         is_single = sizes == 0
         sizes[is_single] = 1
         numbers = np.repeat(np.arange(len(texts)), sizes)
-        indices = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes - begins, sizes)
+        # Indices of `order`: those of a text go from its beginning there, one by one.
+        begins_in_result = np.cumsum(sizes) - sizes
+        indices = np.arange(len(numbers)) - np.repeat(begins_in_result - begins, sizes)
         rows = texts[numbers]
         has_twin = ~is_single[numbers]
         rows[has_twin] = order[indices[has_twin]]
         return rows, numbers
 
     def first_in(self, split: str, texts: Ints) -> Ints:
-        """Returns (T,) the first row of a split that says the same as each text; -1 for none.
+        """Returns (T,) the position of the first row of a split that has each text; -1 for none.
 
         Args:
-            split: Its name.
-            texts: (T,) position of the first row of each text.
+            split: Name of the split.
+            texts: (T,) position of the first row of each text, in any split.
         """
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
-        # The first row of all is in this split, or else the first repeat in it is looked up.
+        # If the first row of all is not in this split, the text's first row that is not before
+        # `start` is looked up among the repeated rows.
         rows = np.where((texts >= start) & (texts < end), texts, -1)
         order, owners = self._by_text
         if len(order):
@@ -184,9 +197,12 @@ class SameRows:
         return rows
 
     def answers(self, positions: Ints) -> Ints:
-        """Returns a number for what is to be learned of each row.
+        """Returns a number for what is to be learned from each row, such as its label.
 
-        Equal answers have equal numbers; -1 means that there is no answer.
+        Equal answers have equal numbers, in all calls. Rows without an answer have -1.
+
+        Args:
+            positions: (R,) positions of the rows, of any splits.
         """
         numbers = np.full(len(positions), -1, dtype=np.int64)
         for number, split in enumerate(self.splits):
@@ -206,12 +222,18 @@ class SameRows:
         return self._answers.setdefault(answer, len(self._answers))
 
     def with_another_label(self, rows: Ints, twins: Ints) -> str:
-        """Returns how many rows have another label than their twins, as the end of a sentence."""
+        """Returns how many rows have another label than their twins, as the end of a sentence.
+
+        Args:
+            rows: (R,) positions of rows.
+            twins: (R,) position of the row that each one is like.
+        """
         answers = self.answers(rows)
-        of_twins = self.answers(twins)
-        differing = int(((answers >= 0) & (of_twins >= 0) & (answers != of_twins)).sum())
-        if differing:
-            return f"; {differing:,} with another label"
+        answers_of_twins = self.answers(twins)
+        have_answers = (answers >= 0) & (answers_of_twins >= 0)
+        n_differing = int((have_answers & (answers != answers_of_twins)).sum())
+        if n_differing:
+            return f"; {n_differing:,} with another label"
         return ""
 
     def twins(
@@ -247,7 +269,7 @@ def check_duplicates(subject: Subject) -> Iterator[Finding]:
 
 
 def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
-    """Yields, for each split, its rows that say the same as an earlier row of the split.
+    """Yields a finding for each split in which rows repeat the text of an earlier row of it.
 
     The split whose repeated text comes first in the data comes first.
     """
@@ -256,7 +278,7 @@ def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
         rows = same_rows.repeated_in(split)
         texts = same_rows.first[rows]
         _, earliest, text_numbers = np.unique(texts, return_index=True, return_inverse=True)
-        twins = rows[earliest][text_numbers]
+        twins = rows[earliest][text_numbers]  # the first row of this split with the same text
         is_repeat = rows != twins
         if is_repeat.any():
             first_text = int(texts[is_repeat].min())
@@ -279,7 +301,10 @@ def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
 
 
 def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
-    """Yields, for each two splits, the rows of the later one that the earlier one has too."""
+    """Yields, for each two splits, a finding on texts of the later one that the earlier one has.
+
+    If nearly all rows of a split are in train, it is an error: the training file was given twice.
+    """
     for earlier, later in combinations(subject.splits, 2):
         earlier_rows = same_rows.repeated_in(earlier)
         texts, earliest = np.unique(same_rows.first[earlier_rows], return_index=True)
@@ -312,31 +337,18 @@ def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
 
 
 def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
-    """Yields the texts that occur with different labels, with the first of them as examples."""
-    answers = same_rows.answers(same_rows.repeated)
+    """Yields a finding on texts that occur with different labels, in one split or in several."""
     texts = same_rows.first[same_rows.repeated]
-    with_answer = answers >= 0
-    n_different = int(answers.max(initial=0)) + 1
-    # Text and answer as one number, so that the different pairs of them can be counted.
-    pairs = sorted_unique(texts[with_answer] * n_different + answers[with_answer])
-    texts_with_answer, n_answers = np.unique(pairs // n_different, return_counts=True)
-    conflicts = texts_with_answer[n_answers > 1]
+    conflicts = _conflicting_texts(same_rows)
     if not len(conflicts):
         return
     # Examples come in the order of their rows, whichever split they are in.
     split_numbers = np.searchsorted(same_rows.starts, conflicts, side="right") - 1
     row_numbers = conflicts - same_rows.starts[split_numbers]
-    examples: list[Example] = []
-    for first_row in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
-        places_of_text = [same_rows.place(position) for position in same_rows.alike(first_row)[:4]]
-        first_place, *later_places = places_of_text
-        later_answers = "; ".join(
-            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in later_places
-        )
-        split, index = first_place
-        text = shorten(_text(subject, first_place), limit=60)
-        excerpt = f"{text} = {_shown_answer(subject, first_place)}; {later_answers}"
-        examples.append(Example(subject.splits[split].where(index), excerpt))
+    shown_conflicts = conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]]
+    examples = [
+        _conflict_example(subject, same_rows, first_row) for first_row in shown_conflicts.tolist()
+    ]
     rows = same_rows.repeated[np.isin(texts, conflicts)]
     splits = [name for name in subject.splits if np.isin(same_rows.repeated_in(name), rows).any()]
     counts = (len(conflicts), same_rows.n_texts)
@@ -357,12 +369,44 @@ def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     )
 
 
+def _conflicting_texts(same_rows: SameRows) -> Ints:
+    """Returns the texts with several labels, each as the position of the first row that has it."""
+    answers = same_rows.answers(same_rows.repeated)
+    texts = same_rows.first[same_rows.repeated]
+    has_answer = answers >= 0
+    n_different = int(answers.max(initial=0)) + 1
+    # Text and answer as one number, so that the different pairs of them can be counted.
+    pairs = sorted_unique(texts[has_answer] * n_different + answers[has_answer])
+    texts_with_answer, n_answers = np.unique(pairs // n_different, return_counts=True)
+    conflicts: Ints = texts_with_answer[n_answers > 1]
+    return conflicts
+
+
+def _conflict_example(subject: Subject, same_rows: SameRows, first_row: int) -> Example:
+    """Returns a text with its label in the first row, and those in up to three later rows.
+
+    Args:
+        subject: The splits that are checked.
+        same_rows: Their rows by text.
+        first_row: Position of the first row with the text.
+    """
+    positions = same_rows.alike(first_row)[:4]
+    first_place, *later_places = [same_rows.place(position) for position in positions]
+    later_answers = "; ".join(
+        f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in later_places
+    )
+    split, index = first_place
+    text = shorten(_text(subject, first_place), limit=60)
+    excerpt = f"{text} = {_shown_answer(subject, first_place)}; {later_answers}"
+    return Example(subject.splits[split].where(index), excerpt)
+
+
 @dataclass(frozen=True)
 class _Nearest:
-    """The most similar earlier row of each row of a split.
+    """The most similar earlier row of each row of a split, as far as pairs were compared.
 
     Attributes:
-        alike: (N,) how alike they are; 0 where there is none.
+        alike: (N,) similarity to the earlier row; 0 if no similar row is known.
         twins: (N,) position of the earlier row.
     """
 
@@ -371,17 +415,18 @@ class _Nearest:
 
     @classmethod
     def none(cls, n_rows: int) -> "_Nearest":
-        """Returns none for so many rows."""
+        """Returns the state before any comparison, for so many rows."""
         return cls(np.zeros(n_rows), np.zeros(n_rows, dtype=np.int64))
 
     def offer(self, rows: Ints, twins: Ints, alike: Floats) -> None:
-        """Takes twins that are more alike than those before; of equally alike ones the earliest.
+        """Records twins that are more similar than those so far; of equal ones the earliest.
 
         Args:
             rows: (P,) rows of the split, some more than once.
             twins: (P,) position of a row that is like each one.
-            alike: (P,) how alike they are.
+            alike: (P,) their similarities.
         """
+        # Only the best twin of each row in this call: the most similar one, then the earliest.
         order = np.lexsort((twins, -alike, rows))
         ordered_rows = rows[order]
         is_best = np.ones(len(order), dtype=np.bool_)
@@ -396,9 +441,10 @@ class _Nearest:
 
 
 def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, str], _Nearest]:
-    """Returns each row's most similar earlier row: (split of that one, split of the row) -> rows.
+    """Returns the most similar earlier row of each row that has a near duplicate.
 
-    A split is compared with itself and with the splits before it.
+    The key is (split of the earlier row, split of the row): a split is compared with itself and
+    with the splits before it.
     """
     nearest: dict[tuple[str, str], _Nearest] = {}
     has_questions = "answers" in subject.checks
@@ -406,6 +452,7 @@ def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, s
     # at first.
     keys = same_rows.keys(same_rows.distinct)
     compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if has_questions else keys
+    # Each different text is compared once. The rows that have it are found afterwards.
     for earlier_texts, later_texts, similarities in near_pairs(compared):
         texts = same_rows.distinct[np.stack([earlier_texts, later_texts])]
         if same_rows.has_fields:
@@ -437,7 +484,7 @@ def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, s
 
 
 def _near(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
-    """Yields each row's most similar earlier row, in its own split and in each split before it."""
+    """Yields findings on near duplicates: inside each split, and across each two splits."""
     order = {split: number for number, split in enumerate(subject.splits)}
     nearest = _nearest_of_rows(subject, same_rows)
     for (earlier_split, split), similar in sorted(
@@ -493,16 +540,14 @@ def _alike_in_each_field(key: str, other_key: str) -> bool:
 
 def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     """Yields paragraphs that are read in training and in a later split."""
-    if "answers" in subject.checks:
-        with_context = list(subject.splits)
-    else:
-        with_context = []
-    contexts: dict[str, dict[str, int]] = {}
-    for split in with_context:
+    if "answers" not in subject.checks:  # only question answering has paragraphs
+        return
+    contexts: dict[str, dict[str, int]] = {}  # of each split: paragraph -> its first row
+    for split in subject.splits:
         contexts[split] = {}
         for i, context in enumerate(subject.texts[split]["context"]):
             contexts[split].setdefault(normalised(context), i)
-    for earlier, later in combinations(with_context, 2):
+    for earlier, later in combinations(subject.splits, 2):
         shared = {
             key: index for key, index in contexts[later].items() if key and key in contexts[earlier]
         }
@@ -522,22 +567,20 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
-    """Yields texts that stand, whole, inside longer training texts.
+    """Yields findings on texts that are a whole part of a longer training text.
 
-    Their similarity doesn't show that, as one of them is much longer. Without other splits,
-    training rows are looked up in other training rows: some of them will be held out.
+    Their similarity is low, as one text is much longer, so `_near` does not find them. A sample of
+    each split is looked up, if a row is one text. Without other splits, training rows are looked up
+    in other training rows: some of them will be held out.
     """
-    if "train" in subject.splits:
-        train = subject.texts["train"]
-    else:
-        train = {}
-    if len(train) != 1:
+    train_columns = subject.texts["train"] if "train" in subject.splits else {}
+    if len(train_columns) != 1:
         return
     train_keys = subject.keys["train"]
     # Length of all training texts, one behind the other, each between blanks.
     n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)
     splits = [name for name in subject.splits if name != "train"] or ["train"]
-    looked_up: dict[str, dict[int, str]] = {}
+    looked_up: dict[str, dict[int, str]] = {}  # of each split: row -> text
     for split in splits:
         keys = subject.keys[split]
         # Each text that is looked up reads all letters once.
@@ -551,30 +594,35 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     phrases = {text for text in texts if len(text.split()) >= _PHRASE}
     contained = _occurrences(phrases, train_keys)
     for split in splits:
-        looked = looked_up[split]
-        contained_rows = [i for i, text in looked.items() if text in contained]
-        if len(contained_rows) > _CONTAINED * len(looked):
+        sampled = looked_up[split]
+        contained_rows = [i for i, text in sampled.items() if text in contained]
+        if len(contained_rows) > _CONTAINED * len(sampled):
             [column] = subject.texts[split].values()
             if split == "train":
                 code = "contained"
             else:
                 code = "contained-across-splits"
             examples = examples_at(subject.splits[split], contained_rows, column.__getitem__)
-            if len(looked) == len(column):
+            if len(sampled) == len(column):
                 noun = "row"
             else:
                 noun = "sampled row"
             yield _RULES.finding(
                 code,
                 split,
-                (len(contained_rows), len(looked)),
+                (len(contained_rows), len(sampled)),
                 examples,
                 noun=noun,
             )
 
 
 def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
-    """Returns the phrases, each between blanks, that stand inside texts that are longer."""
+    """Returns the phrases that are a part of a longer text.
+
+    Args:
+        phrases: Each begins and ends with a blank, so that it matches only whole words.
+        texts: Texts that are searched.
+    """
     occurrences: Counter[str] = Counter()
     for part in in_chunks(texts, _READ_AT_ONCE):
         padded = [f" {text} " for text in part]

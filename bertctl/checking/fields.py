@@ -150,10 +150,16 @@ def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterat
 def _swallowed(
     subject: Subject, rows: Rows, split: str, name: str, column: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yields fields in which a line ends with a separator and a label: several rows in one."""
+    """Yields fields that seem to have several rows of the file in them.
+
+    They have more than one line, and a line that ends or begins with a label beside a separator: a
+    stray quote has made the reader take these rows for one text.
+    """
     label_sets = different_values(subject.label_sets[split] or ())
     labels = sorted(set(chain.from_iterable(label_sets)), key=len, reverse=True)
-    if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
+    has_line_ends = any("\n" in text for text in column)
+    # A pattern of very many labels would be slow.
+    if not labels or not has_line_ends or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))
     # A label at the end of a line or at the beginning of the next one, beside a separator.
@@ -173,7 +179,10 @@ def _swallowed(
 
 
 def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
-    """Yields the rows whose two texts are the same."""
+    """Yields the rows whose two texts are the same.
+
+    Some such rows may be meant. If they are more than half, a wrong column was probably named.
+    """
     texts = subject.texts[split]
     if "pair" not in texts or "text" not in texts:
         return

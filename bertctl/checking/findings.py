@@ -227,11 +227,23 @@ class Places:
         self._found: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, code: str, row: int, excerpt: str) -> None:
-        """Adds one place: its row, and what is shown of it."""
+        """Adds one place with a fault.
+
+        Args:
+            code: Kind of the fault, a row of `findings.yaml`.
+            row: Number of the row.
+            excerpt: What is shown of the row.
+        """
         self._found.setdefault(code, []).append((row, excerpt))
 
     def finding(self, code: str, total: int, *, says: str | None = None) -> Iterator[Finding]:
-        """Yields the finding `n of TOTAL ... of SPLIT SAYS`, where there is a place."""
+        """Yields the finding on a kind of fault; nothing if it has no places.
+
+        Args:
+            code: Kind of the fault.
+            total: How many things were looked at, such as rows or words.
+            says: End of the message, in place of that in `findings.yaml`.
+        """
         places = self._found.get(code, [])
         if places:
             examples = tuple(
@@ -248,22 +260,32 @@ class Places:
 
 
 class MatchedRows:
-    """Rows of a split that a fault was found in, with what is shown of the first ones.
+    """Rows of a split that have a fault, with an excerpt of the first ones for the examples.
+
+    A split is searched column by column, so a row may be added several times. Few excerpts are
+    kept, as very many rows may match.
 
     Args:
-        rules: Of the fault's family.
+        rules: Rules of the family that the fault belongs to.
     """
 
     def __init__(self, rules: FindingRules) -> None:
         self._rules = rules
         self._shown: dict[int, str] = {}
         self._rows = array("q")
-        self._last = -1
-        self._n_of_column = 0
+        self._last = -1  # row that was added last
+        self._n_of_column = 0  # rows that the column being searched has so far
 
     def add(self, row: int, excerpt: str) -> None:
-        """Adds a row, column by column, each in the order of its rows; the first text is shown."""
-        is_same_column = row > self._last  # a new column begins again with an early row
+        """Adds a row. Columns come one after the other, each in the order of its rows.
+
+        Args:
+            row: Number of the row.
+            excerpt: Text that shows the fault; that of the row's first column with a fault counts.
+        """
+        # The next column usually begins with an earlier row. If not, the two count as one column:
+        # their rows ascend all the same.
+        is_same_column = row > self._last
         if is_same_column:
             self._n_of_column += 1
         else:

@@ -153,9 +153,10 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that labels look like several labels in one field.
+    """Yields a finding if labels look like several labels in one field, with a separator.
 
-    They do where their parts are fewer than they are: `a`, `b` and `a|b` have the parts a and b.
+    They do if they have fewer different parts than there are labels: `a`, `b` and `a|b` have the
+    parts a and b.
     """
     if subject.several_labels:
         joined = None
@@ -181,7 +182,10 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 
 def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that there is one label only, or nearly as many labels as rows."""
+    """Yields a finding if there is only one label, or if there are nearly as many labels as rows.
+
+    `train` has the number of training rows of each label.
+    """
     rows = subject.splits["train"]
     has_several_labels = any(
         len(names) > 1 for names in different_values(subject.label_sets["train"] or ())
@@ -237,19 +241,25 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 
 def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that one label is far more frequent, with the accuracy that it alone gives."""
+    """Yields a finding if one label is far more frequent than the rest, or than the rarest one.
+
+    Its remedy has the accuracy of always answering the most frequent label.
+    """
     if len(train) < 2 or subject.several_labels:
         return
     most_frequent, count = train.most_common()[0]
     rarest, rarest_count = train.most_common()[-1]
     total = sum(train.values())
-    if count <= _MOSTLY * total and (count <= _UNEVEN * rarest_count or rarest_count < RARE):
+    has_most_rows = count > _MOSTLY * total
+    # Labels with very few rows have a finding of their own: `_rare`.
+    is_uneven = count > _UNEVEN * rarest_count and rarest_count >= RARE
+    if not has_most_rows and not is_uneven:
         return
     message = (
         f"{most_frequent!r} has {percent(count, total)} of the training rows, {rarest!r} "
         f"{percent(rarest_count, total)}"
     )
-    if count > _MOSTLY * total:
+    if has_most_rows:
         severity = "warning"
     else:
         severity = "note"
@@ -271,7 +281,13 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
 
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
-    """Yields the labels that only train has, and those that only another split has."""
+    """Yields findings on labels that only train has, and on labels that only another split has.
+
+    Args:
+        subject: The splits that are checked.
+        counts: Rows of each label, by split.
+        split: The other split.
+    """
     train = counts["train"]
     split_counts = counts[split]
     only_in_split = [name for name in split_counts if name not in train and name.strip()]
@@ -313,10 +329,15 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
-    """Yields that the labels of a split are spread otherwise than in train.
+    """Yields a finding if the labels of a split have other frequencies than those of train.
 
-    That is measured by the total variation distance: the share of rows that would need another
-    label.
+    The total variation distance measures it: the share of rows that would need another label for
+    equal frequencies.
+
+    Args:
+        subject: The splits that are checked.
+        counts: Rows of each label, by split.
+        split: A split other than train.
     """
     train = counts["train"]
     split_counts = counts[split]
@@ -343,14 +364,16 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
 
 
 def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
-    """Yields that the training rows are sorted by label."""
+    """Yields a finding if the training rows are sorted by label."""
     sets = subject.label_sets["train"] or []
-    if len(sets) < _SORTED_ROWS or not 2 <= len(set(sets)) <= len(sets) // 10:
+    n_different = len(set(sets))
+    # With few rows, or few rows of each label, a sorted order may be chance.
+    if len(sets) < _SORTED_ROWS or not 2 <= n_different <= len(sets) // 10:
         return
     label_codes = codes_of(mapped_values(sets, " ".join)).codes
     # Sorted rows have as many runs as labels; shuffled ones have nearly as many as rows.
     runs = int((np.diff(label_codes) != 0).sum()) + 1
-    if runs > 2 * len(set(sets)):
+    if runs > 2 * n_different:
         return
     rows = subject.splits["train"]
     examples = _shown(rows, [0, len(rows) - 1])

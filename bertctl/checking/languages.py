@@ -93,7 +93,7 @@ def script_of(text: str) -> str | None:
 
 
 def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
-    """Yields the texts that are not in the script of most texts."""
+    """Yields a finding on the texts that are not in the script of most texts, if there are any."""
     scripts = column_of(map(script_of, texts))
     counts = Counter(script for script in scripts if script)
     if len(counts) < 2:
@@ -133,10 +133,12 @@ def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator
     """Yields the texts with a word that mixes scripts, and shows its letters as escapes."""
     mixed_words: dict[int, str] = {}
     for i, text in enumerate(texts):
-        if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
-            mixed_words[i] = (
-                f"{shorten(word[0])!r} is {word[0].encode('ascii', 'backslashreplace').decode()}"
-            )
+        if text.isascii():
+            continue
+        word = _patterns()[1].search(text)
+        if word is not None:
+            escaped = word[0].encode("ascii", "backslashreplace").decode()
+            mixed_words[i] = f"{shorten(word[0])!r} is {escaped}"
     if mixed_words:
         rows = subject.splits[split]
         examples = tuple(
@@ -152,11 +154,14 @@ def _has_letters(text: str) -> bool:
 
 
 def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
-    """Yields the texts that are surely in another language than most texts."""
+    """Yields a finding on texts that are in another language than most texts, almost surely.
+
+    Only the beginnings of long texts are looked at; of a large split, those of a sample.
+    """
     long_enough = (i for i, text in enumerate(texts) if _has_letters(text))
     chosen: Sequence[int] = array("q", long_enough)
     if len(chosen) > _LOOKED_AT:
-        # Some thousand texts show it, spread evenly, as files are often sorted.
+        # A sample is enough. It is spread evenly over the file, as files are often sorted.
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
     identify = language_identifier()
@@ -172,7 +177,6 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
     ]
     language_counts = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
     says = f"that were looked at are probably in another language than the rest ({language_counts})"
-    of = (len(in_other_language), len(chosen))
     if len(in_other_language) > 0.01 * len(chosen):
         severity = "warning"
     else:
@@ -184,7 +188,7 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
     yield _RULES.finding(
         "other-language",
         split,
-        of,
+        (len(in_other_language), len(chosen)),
         examples,
         says=says,
         severity=severity,

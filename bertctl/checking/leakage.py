@@ -30,23 +30,24 @@ from bertctl.words import as_number, count_of, percent
 
 _RULES = FindingRules("leakage")
 
-_ENOUGH_ROWS = 40
-_ENOUGH_OF_LABEL = 20
+_ENOUGH_ROWS = 40  # rows below which nothing is said of the labels
+_ENOUGH_OF_LABEL = 20  # rows below which nothing is said of one label
 _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
 _PRECISION = 0.97  # share of the texts with a word that have the label
 _COVERAGE = 0.25  # share of the label's texts that have the word
 _LIFT = 0.15  # how much more often the label comes with the word than in all rows
-_MOST_LABELS = 100
-_MOST_SHOWN = 20
+_MOST_LABELS = 100  # labels above which nothing is looked for: they are hardly classes
+_MOST_SHOWN = 20  # labels that are shown with a word that predicts them
 _SAMPLED = 1000  # texts of a label of many rows by which its frequent words are found
 _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Yields columns, lengths and words that predict the label, in rows with a single label.
+    """Yields findings on columns, lengths of texts and words that predict the label.
 
-    It looks at the training rows, or the first split if there are none.
+    The training rows are looked at, or those of the first split if there are none. Rows with
+    several labels are not looked at.
     """
     if "train" in subject.splits:
         split = "train"
@@ -59,7 +60,7 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
     if sets is None or any(len(names) > 1 for names in different_values(sets)):
         return
     rows = subject.splits[split]
-    labelled: Sequence[int] = range(len(sets))
+    labelled: Sequence[int] = range(len(sets))  # numbers of the rows that have a label
     if not all(different_values(sets)):
         labelled = array("q", (i for i, names in enumerate(sets) if names))
     labels = codes_of(mapped_values(_at(sets, labelled), itemgetter(0)))
@@ -80,9 +81,16 @@ def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
 def _columns(
     rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields columns that predict the label: nearly all rows with the same value have one label.
+    """Yields findings on columns that predict the label.
 
-    Columns with nearly as many values as rows are left out: they predict any label.
+    Such a column has values for which nearly all rows with the value have the same label. Columns
+    with many values for the number of rows are left out, as they would predict any label.
+
+    Args:
+        rows: Rows of the split.
+        split: Name of the split.
+        labelled: (L,) numbers of the rows that have a label.
+        labels: (L,) their labels.
     """
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
@@ -172,9 +180,16 @@ def _number_of_different(values: Sequence[Any]) -> int:
 def _lengths(
     subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields the labels that the length of a text gives away.
+    """Yields findings on labels that the length of a text predicts.
 
-    Nearly all texts of the label are longer than those of the other labels, or shorter.
+    Nearly all texts with such a label are longer than those of the other labels, or shorter. That
+    is measured by the area under the ROC curve (AUC).
+
+    Args:
+        subject: The splits that are checked.
+        split: Name of the split.
+        labelled: (L,) numbers of the rows that have a label.
+        labels: (L,) their labels.
     """
     names = sorted(labels.values)
     rows = subject.splits[split]
@@ -182,9 +197,9 @@ def _lengths(
         lengths = np.fromiter(map(len, _at(column, labelled)), dtype=np.int64, count=len(labelled))
         # Ranks count from 1 and ties have their mean rank, as in the Mann-Whitney statistic.
         ordered = np.sort(lengths)
-        ranks = (
-            np.searchsorted(ordered, lengths) + np.searchsorted(ordered, lengths, "right") + 1
-        ) / 2
+        n_shorter = np.searchsorted(ordered, lengths)
+        n_not_longer = np.searchsorted(ordered, lengths, "right")
+        ranks = (n_shorter + n_not_longer + 1) / 2
         # What tells one of two labels apart tells the other one too.
         tested_names = names if len(names) > 2 else names[:1]
         for name in tested_names:
@@ -193,10 +208,10 @@ def _lengths(
             n_without_label = int((~has_label).sum())
             if min(n_with_label, n_without_label) < _ENOUGH_OF_LABEL:
                 continue
-            # The Mann-Whitney U, as the share of pairs in which the label's text is longer.
-            auc = (ranks[has_label].sum() - n_with_label * (n_with_label + 1) / 2) / (
-                n_with_label * n_without_label
-            )
+            # The Mann-Whitney U: pairs of a text with the label and a shorter text without it. As a
+            # share of all such pairs it is the AUC; near 0 the label's texts are the shorter ones.
+            n_longer = ranks[has_label].sum() - n_with_label * (n_with_label + 1) / 2
+            auc = n_longer / (n_with_label * n_without_label)
             if max(auc, 1 - auc) < _AUC:
                 continue
             if len(names) > 2:
@@ -225,7 +240,14 @@ def _lengths(
 def _words(
     subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields words that stand in a good part of one label's texts, and hardly anywhere else."""
+    """Yields findings on words that many texts of one label have, and hardly any other text.
+
+    Args:
+        subject: The splits that are checked.
+        split: Name of the split.
+        labelled: (L,) numbers of the rows that have a label.
+        labels: (L,) their labels.
+    """
     of_label = Counter(labels)
     total = len(labels)
     rows = subject.splits[split]
@@ -236,11 +258,13 @@ def _words(
         examples = []
         for name, leaky in leaks.items():
             count, word, everywhere = leaky[0]
-            if len(leaky) > 1:
-                also = f"; other such words: {listed([w for _, w, _ in leaky[1:]], limit=4)}"
+            other_words = [other_word for _, other_word, _ in leaky[1:]]
+            if other_words:
+                also = f"; other such words: {listed(other_words, limit=4)}"
             else:
                 also = ""
-            where = next(rows.where(i) for i in labelled if word in _features(column[i]))
+            first_row = next(i for i in labelled if word in _features(column[i]))
+            where = rows.where(first_row)
             precision = (
                 f"{percent(count, everywhere)} of the {everywhere:,} rows that contain it have "
                 "this label"
@@ -265,12 +289,11 @@ def _leaky_words(
 ) -> dict[str, list[tuple[int, str, int]]]:
     """Returns the words that predict a label, by label, the most frequent word first.
 
-    Each word has the number of the label's texts with it before it, and that of all texts behind
-    it: (40, "refund", 41).
+    A word comes as (40, "refund", 41): 40 texts of the label have it, and 41 texts of any label.
 
     Args:
-        texts: N.
-        labels: Theirs.
+        texts: The N texts.
+        labels: (N,) their labels.
         of_label: How many texts have each label.
     """
     total = len(labels)
@@ -306,8 +329,8 @@ def _leaky_words(
 def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
     """Returns the words that may be in enough texts of a label, judged by a sample of its texts.
 
-    A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the
-    sample once in 1e20.
+    These are the words in at least half of `_COVERAGE` of the sample. A word in `_COVERAGE` of all
+    texts of a label falls below that with a probability of 1e-20.
     """
     rng = np.random.default_rng(0)
     candidates: set[str] = set()

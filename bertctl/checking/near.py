@@ -37,7 +37,7 @@ _BANDS = 12
 _IN_BAND = 5
 _SLOTS = _BANDS * _IN_BAND
 _SLOT = np.dtype(np.uint32)
-_HASHED_AT_ONCE = 8192  # texts
+_HASHED_AT_ONCE = 8192  # texts whose signatures are computed together
 _BLOCK = 500_000  # earlier texts whose pairs are looked at together
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = (
@@ -62,12 +62,12 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
 def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Yields pairs of near duplicates, some at a time.
 
-    Each part has three (P,) arrays: positions of the earlier texts, of the later ones, and how
-    alike they are.
+    Each part has three (P,) arrays: positions of the earlier texts, positions of the later ones,
+    and the Jaccard similarities of their shingles, at least 0.8.
 
-    That is the Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their
-    hundreds not every pair is listed, but every text has a partner. A pair at the threshold is
-    missed with a probability below 1 %, a pair of more than 0.9 practically never.
+    A pair at the threshold is missed with a probability below 1 %, a pair of more than 0.9
+    practically never. If hundreds of texts are alike, not every pair of them is listed, but every
+    text has a partner.
 
     Args:
         texts: N texts, normalised, each different from all others.
@@ -122,9 +122,10 @@ def _shingle_set(text: str) -> frozenset[str]:
 
 
 class _Signatures:
-    """MinHash signatures of texts, in a temporary file slot by slot.
+    """MinHash signatures of texts: K numbers of each, in a temporary file.
 
-    Those of ten million texts are 2.4 GB.
+    The numbers of one slot of all texts are side by side in the file, as they are read together.
+    The signatures of ten million texts are 2.4 GB.
 
     Args:
         texts: N texts of at least one shingle each.
@@ -155,7 +156,7 @@ class _Signatures:
         self._file.close()
 
     def slot(self, number: int) -> NDArray[np.uint32]:
-        """Returns (N,) one number of each signature."""
+        """Returns (N,) the numbers that all signatures have in one slot."""
         self._file.seek(number * self.n_texts * _SLOT.itemsize)
         return np.fromfile(self._file, dtype=_SLOT, count=self.n_texts)
 
@@ -176,7 +177,11 @@ class _Signatures:
 
 
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Returns (S,) the hashes of all texts' shingles, and (N + 1,) where each text's begin."""
+    """Returns the hashes of the shingles of all texts.
+
+    The first array has (S,) the hashes, those of the first text first. The second one has (N + 1,)
+    where the hashes of each text begin in it, and S.
+    """
     codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     hashes = np.zeros(len(codes) - _SHINGLE + 1, dtype=np.uint64)
@@ -185,7 +190,8 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
         hashes = hashes * np.uint64(0x100000001B3) + codes[k : k + len(hashes)]
     hashes *= np.uint64(0x9E3779B97F4A7C15)  # spread over all 64 bits, wrapping round as it should
     hashes ^= hashes >> np.uint64(29)
-    is_in_text = np.ones(len(hashes), dtype=np.bool_)  # not across the border of two texts
+    # All texts were hashed as one, so shingles across the border of two texts are taken out.
+    is_in_text = np.ones(len(hashes), dtype=np.bool_)
     ends = np.cumsum(lengths)[:-1]
     for k in range(1, _SHINGLE):
         is_in_text[ends - k] = False
@@ -195,10 +201,10 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 
 
 class _Candidates:
-    """Pairs of texts that may be alike, as earlier x N + later, in temporary files.
+    """Pairs of texts that may be near duplicates, in temporary files.
 
-    There is one for each block of earlier texts. Ten million texts, all alike, have 600 million
-    pairs: 4.8 GB.
+    A pair is one number: earlier text x N + later text. There is a file for each block of earlier
+    texts. Ten million texts, all alike, have 600 million pairs: 4.8 GB.
 
     Args:
         n_texts: N.
@@ -223,7 +229,7 @@ class _Candidates:
         self._open_files.close()
 
     def add(self, pairs: Ints) -> None:
-        """Adds pairs, of which some may be there."""
+        """Adds pairs; the same pair may be added several times."""
         self._n_bytes += pairs.nbytes
         ordered = np.sort(pairs)
         borders = np.searchsorted(ordered, self._first_pairs[1:])
@@ -240,10 +246,10 @@ class _Candidates:
 
 
 def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
-    """Yields pairs of texts with equal numbers in a band, as earlier x N + later.
+    """Yields pairs of texts whose signatures are equal in a band of slots, as earlier x N + later.
 
-    Such texts are one bucket. Each is paired with the first one of the bucket, and with the few
-    just before it: all pairs of a large bucket would be too many.
+    Texts with an equal band form a bucket. Each is paired with the first text of the bucket, and
+    with the few just before it: all pairs of a large bucket would be too many.
     """
     n = signatures.n_texts
     order, is_first = _buckets(signatures, band)
@@ -258,21 +264,22 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
 
 
 def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Returns the texts that share their number in a band with another text.
+    """Returns the texts of all buckets of two and more, bucket after bucket.
 
-    They are in order of these numbers. The second array says which text is the first with its
-    number.
+    A bucket has the texts whose signatures are equal in a band of slots. The second array says
+    which texts are the first ones of their buckets.
     """
     n = signatures.n_texts
-    values = np.zeros(n, dtype=np.uint64)
+    values = np.zeros(n, dtype=np.uint64)  # a hash of the band's slots
     for slot in range(band * _IN_BAND, (band + 1) * _IN_BAND):
         values = (values ^ signatures.slot(slot)) * np.uint64(0x9E3779B97F4A7C15)
     order = np.argsort(values, kind="stable")
     is_first = np.ones(n, dtype=np.bool_)
     is_first[1:] = np.diff(values[order]) != 0
+    # Most texts are alone in their bucket. One is not if the next text is not first in its own.
     has_company = ~is_first
     has_company[:-1] |= ~is_first[1:]
-    return order[has_company], is_first[has_company]  # most texts are alone
+    return order[has_company], is_first[has_company]
 
 
 def _numbered(left: Ints, right: Ints, n_texts: int) -> Ints:
@@ -344,20 +351,22 @@ def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
 
 
 def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
-    """Returns (P,) the Jaccard similarities of pairs of texts.
+    """Returns (P,) the Jaccard similarities of pairs of texts, computed from hashes of shingles.
 
-    No two shingles must have the same hash.
+    They are exact unless two different shingles have the same hash.
 
     Args:
-        texts: Of the pairs, each once.
-        pairs: (2, P) which two texts each pair is of.
+        texts: All texts of the pairs, each once.
+        pairs: (2, P) for both sides of each pair, the index of its text in `texts`.
     """
     hashes, offsets = _hashes(texts)
+    # Each text's different shingles, as numbers: the text in the high bits, the hash in the low.
     numbers = np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(offsets).astype(np.int64))
     shingles = sorted_unique((numbers << _HASH_BITS) | (hashes & _HASH_MASK))
     n_shingles = np.bincount((shingles >> _HASH_BITS).astype(np.int64), minlength=len(texts))
     starts = np.cumsum(n_shingles) - n_shingles
 
+    # The shingles of both sides of all pairs, now with the pair in the high bits.
     of_pairs: list[NDArray[np.uint64]] = []
     for side in pairs:
         sizes = n_shingles[side]

@@ -134,9 +134,9 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
 
 
 def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Finding:
-    """Returns a refusal as a finding.
+    """Returns an error of a reader or task as a finding.
 
-    The place that its message begins with becomes its example.
+    If the message begins with a place, `FILE:LINE: ...`, that becomes the finding's example.
     """
     examples = (_example(error),) if _PLACE.fullmatch(error.message) else ()
     return Finding(
@@ -178,10 +178,16 @@ class _WarningRecorder(Listener):
 
 
 def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) -> Rows | None:
-    """Returns the rows of one's own file that can be read, or None if there are none.
+    """Returns the rows of a user's file that can be read, past records that can't; None for none.
 
-    The errors of the other records are appended to `errors`. Three ways are tried, from the
-    strictest.
+    Three ways are tried, the strictest first: the task's reader, a table of texts with spans, and
+    the task's reader without the rows that it refuses.
+
+    Args:
+        path: The file.
+        recipe: Its sections `data` and task are read.
+        split: Name of the split.
+        errors: The errors of the other records are appended to it.
     """
     reader = READERS[recipe.task]
     options = ReadOptions(
@@ -194,6 +200,7 @@ def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) 
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
     errors.clear()  # the next reading meets the same records again
+    # `check_spans` then says what is wrong with each span.
     if "words" in reader.columns and (rows := _span_rows(path, recipe, split)) is not None:
         return rows
     with contextlib.suppress(DataError, UsageError):
@@ -202,9 +209,9 @@ def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) 
 
 
 def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
-    """Returns texts with spans that can't be made into tags.
+    """Returns a file's texts and spans as they are, without making tags of them.
 
-    Their check says of all of them why.
+    It is None if the file has no columns of texts and spans.
     """
     try:
         options = ReadOptions(recipe.data, split, on_bad_record=lambda _: None)

@@ -50,13 +50,13 @@ def _numbers(rows: Rows) -> Floats:
 def _spread(
     subject: Subject, split: str, numbers: Floats, row_numbers: list[int]
 ) -> Iterator[Finding]:
-    """Yields that scores are all equal, mostly equal, or some of them far out.
+    """Yields findings on scores that are all equal, mostly equal, or far from the others.
 
     Args:
-        subject: What is checked.
-        split: The split's name.
-        numbers: (n,) its scores that are numbers.
-        row_numbers: The row of each of them.
+        subject: The splits that are checked.
+        split: Name of the split.
+        numbers: (n,) scores of the split, those that are numbers.
+        row_numbers: (n,) number of the row that each score is of.
     """
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]

@@ -27,7 +27,7 @@ def check_spans(subject: Subject) -> Iterator[Finding]:
 
 
 def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
-    """Yields the findings of one split, with all the spans that it has as the total."""
+    """Yields the findings on spans of one split; each counts the faulty spans of all its spans."""
     span_column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
     if span_column is None or not rows.has("text"):
         return
@@ -76,8 +76,15 @@ def _add_fault(faults: Places, row: int, *, text: str, span: Span, surface: str 
 
 
 def _add_overlaps(faults: Places, row: int, text: str, spans: Sequence[Span]) -> None:
-    """Adds the spans that begin before a span in front of them has ended; `spans` are sorted."""
-    furthest = 0
+    """Adds a fault for each span that begins before an earlier span has ended.
+
+    Args:
+        faults: Faults of the split so far.
+        row: The row of the spans.
+        text: Its text.
+        spans: Its valid spans, sorted by their starts.
+    """
+    furthest = 0  # end of the span that reaches furthest so far
     furthest_kind = ""
     for start, end, kind in spans:
         if start < furthest:

@@ -45,9 +45,9 @@ class Subject:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Label names that were given (recipe, then data set).
+        """Label names from the recipe, else the data set's official ones.
 
-        It is None where training rows are to say them.
+        They are None if neither has any: the labels of the training rows are taken then.
         """
         recipe_labels = self.recipe.text_classification.labels
         if recipe_labels:
@@ -75,9 +75,9 @@ class Subject:
 
     @cached_property
     def keys(self) -> dict[str, Sequence[str]]:
-        """One string per row of each split.
+        """Texts of each row of each split, as one string to compare: without case and extra spaces.
 
-        It is the same for rows that say the same but for case and spacing.
+        The fields of a row are joined by `BETWEEN_FIELDS`.
         """
         return {
             split: column_of(
@@ -89,9 +89,9 @@ class Subject:
 
     @cached_property
     def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
-        """Label names of each row (one, or several), by split.
+        """Label names of each row (one, or several), by split; None for splits without labels.
 
-        It is None where the task or the split has no labels.
+        They are None for all splits if the task has no labels of texts.
         """
         separator = self.recipe.text_classification.label_separator
         names_of = partial(label_names, separator=separator)

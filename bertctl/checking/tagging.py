@@ -37,12 +37,12 @@ _TAG = re.compile(r"([BIESLU])[-_](.+)", re.DOTALL)
 
 
 class TaggedEntity(NamedTuple):
-    """Where a row has an entity.
+    """Entity in a row of tagged words.
 
     Attributes:
-        row: its row.
-        type: without the prefix.
-        words: its words.
+        row: Number of the row.
+        type: Type of the entity, without the prefix of its tags, such as `person`.
+        words: Words of the entity.
     """
 
     row: int
@@ -155,9 +155,9 @@ def _tag_kind(rows: Rows) -> TagKind | None:
 
 
 def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
-    """Returns the scheme that the tags follow, or the one that the fewest of them break.
+    """Returns the scheme that the tags follow, or else the one with the fewest violations.
 
-    It is None for tags of no scheme.
+    It is None if the tags don't mark entities at all.
     """
     if kind is None:
         return None

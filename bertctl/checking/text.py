@@ -102,7 +102,7 @@ def check_text(subject: Subject) -> Iterator[Finding]:
 
 
 def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]:
-    """Returns the rows that each pattern matches, by its code."""
+    """Returns the rows that each pattern matches, by its code, in all columns of a split."""
     matches = {pattern.code: MatchedRows(_RULES) for pattern in PATTERNS}
     for column in columns:
         n_read = 0
@@ -110,14 +110,16 @@ def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]
             # The field separator of joined columns is a control character of ours.
             together = "".join(texts).replace(BETWEEN_FIELDS, " ")
             for pattern in PATTERNS:
-                # One search in all texts is faster than one in each.
+                # One search in all texts is faster than one in each. The pattern of control
+                # characters has no hint, so it is searched for itself.
                 has_no_control = pattern.pattern is _CONTROL and not _CONTROL.search(together)
                 if pattern.hint not in together or has_no_control:
                     continue
                 for row, text in enumerate(texts, start=n_read):
-                    if pattern.hint in text and (
-                        match := pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))
-                    ):
+                    if pattern.hint not in text:
+                        continue
+                    match = pattern.pattern.search(text.replace(BETWEEN_FIELDS, " "))
+                    if match:
                         matches[pattern.code].add(row, around(match.string, *match.span()))
             n_read += len(texts)
     return matches
@@ -139,9 +141,9 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yields UTF-8 that was read as something else.
+    """Yields a finding on UTF-8 that was read as something else, such as `Â£5` for `£5`.
 
-    The library ftfy says what it was, and knows `Â£5` from `MÂCON`.
+    The library ftfy repairs such texts, and leaves words like `MÂCON` as they are.
     """
     matches = MatchedRows(_RULES)
     for column in columns.values():

@@ -15,10 +15,10 @@ from bertctl.search.graph import new_graph
 from bertctl.search.nearest import Pairs, pairs_above, reaches
 
 _FIRST_NEIGHBOURS = 16
-"""Neighbours that are asked for first. A text all of whose neighbours are near gets more."""
+"""Neighbours that the graph is asked for first. If all of them are near, it is asked for more."""
 
 _MOST_NEIGHBOURS = 1024
-"""Neighbours at which that ends, so that a text with thousands of near texts stays affordable."""
+"""Neighbours from which on it is not asked for more, even if a text has thousands of near texts."""
 
 _AT_ONCE = 8192
 """Texts that are searched for, or pairs that are compared, at once."""
@@ -29,12 +29,12 @@ _SAMPLED_TEXTS = 200
 
 @dataclass(frozen=True)
 class Recall:
-    """How many of the right pairs are found, measured on a sample of the texts.
+    """Share of the right pairs that an approximate search finds, measured on a sample of texts.
 
     Attributes:
-        n_texts: Texts that are compared with all others.
-        n_pairs: Pairs that these have.
-        n_found: Pairs of these that are found.
+        n_texts: Texts of the sample, each of which is compared with all others.
+        n_pairs: Right pairs of these texts, from an exact comparison.
+        n_found: Number of these pairs that the approximate search has found, too.
     """
 
     n_texts: int
@@ -42,9 +42,9 @@ class Recall:
     n_found: int
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the share that is found, and of how many pairs of how many texts.
+        """Returns the recall as `value`, with the numbers of pairs and texts that it rests on.
 
-        It is None where these have no pair.
+        The value is None if the texts of the sample have no pairs.
         """
         if self.n_pairs:
             value = self.n_found / self.n_pairs
@@ -77,12 +77,13 @@ class ApproximatePairs:
         self._threshold = threshold
         self._vectors = vectors
         self._measure = measure
+        # (U,) the first row of each different text; (N,) which of these texts each row has.
         self._different = np.flatnonzero(first_of_equals == np.arange(len(vectors)))
         self._text_numbers = np.searchsorted(self._different, first_of_equals)
+        # (N,) the rows, those of one text side by side; (U + 1,) where the rows of each text begin.
         self._rows_by_text = np.argsort(self._text_numbers, kind="stable")
-        self._starts = np.searchsorted(
-            self._text_numbers[self._rows_by_text], np.arange(len(self._different) + 1)
-        )
+        sorted_numbers = self._text_numbers[self._rows_by_text]
+        self._starts = np.searchsorted(sorted_numbers, np.arange(len(self._different) + 1))
         self._pair_codes = self._find()
 
     def pairs(self) -> Iterator[Pairs]:
@@ -130,9 +131,13 @@ class ApproximatePairs:
         return Recall(len(sample), n_pairs, n_found)
 
     def _find(self) -> Ints:
-        """Returns the pairs of different texts, one number each, ascending.
+        """Returns the near pairs of different texts that the graph finds, as ascending numbers.
 
-        The number is `low * U + high`, of the texts' places among the U different texts.
+        The number of a pair is `low * U + high`, where low and high are the numbers of its texts
+        among the U different texts.
+
+        A text may have more near texts than the neighbours that the graph is asked for. It is then
+        searched again with four times as many.
         """
         vectors = self._vectors[self._different]
         n_texts = len(vectors)
@@ -140,15 +145,17 @@ class ApproximatePairs:
         graph.add(np.arange(n_texts), vectors, threads=1)
         codes = [np.empty(0, dtype=np.int64)]
         for start in range(0, n_texts, _AT_ONCE):
-            waiting = np.arange(start, min(start + _AT_ONCE, n_texts))
+            waiting = np.arange(start, min(start + _AT_ONCE, n_texts))  # texts to search for
             n_neighbours = _FIRST_NEIGHBOURS
             while len(waiting):
                 count = min(n_neighbours + 1, n_texts)  # a text finds itself, too
                 matches = graph.search(vectors[waiting], count, threads=1)
+                # (texts, count): the graph may return fewer neighbours than it is asked for.
                 is_match = np.arange(count) < np.asarray(matches.counts)[:, None]
                 texts = np.repeat(waiting, is_match.sum(axis=1))
                 neighbours = matches.keys[is_match].astype(np.int64)
                 is_near = self._are_near(self._different[texts], self._different[neighbours])
+                # Near neighbours of each text; the text itself, which is near, counts as one.
                 n_near = np.bincount(texts[is_near] - start, minlength=_AT_ONCE)
                 is_near &= texts != neighbours
                 low = np.minimum(texts[is_near], neighbours[is_near])
@@ -167,7 +174,7 @@ class ApproximatePairs:
         return self._rows_by_text[self._starts[text] : self._starts[text + 1]]
 
     def _has(self, rows: Ints, other_rows: Ints) -> Bools:
-        """Returns (P,) whether pairs of rows were found; rows with equal text always are."""
+        """Returns (P,) whether the search has found these pairs; rows of equal text are always."""
         texts = self._text_numbers[rows]
         other_texts = self._text_numbers[other_rows]
         codes = np.minimum(texts, other_texts) * len(self._different)

@@ -50,10 +50,15 @@ character's Unicode name."""
 
 
 def check_clusters(method: str, clusters: int | None, *, approximate: bool = False) -> None:
-    """Refuses a number of clusters that a method does not take, or none where it takes one.
+    """Refuses arguments that a clustering method does not take, or a missing number of clusters.
+
+    Args:
+        method: `kmeans`, `agglomerative` or `hdbscan`.
+        clusters: Number of clusters; hdbscan takes none, the others need it.
+        approximate: Whether centres are moved by batches of texts; only kmeans can do this.
 
     Raises:
-        UsageError: with what to type.
+        UsageError: With what to type.
     """
     if method == "hdbscan" and clusters is not None:
         message = (
@@ -72,16 +77,16 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
 
 
 def check_measure(method: str, similarity: str) -> None:
-    """Refuses a measure that a method can't group by.
+    """Refuses a measure of similarity by which a clustering method can't group texts.
 
     Raises:
-        UsageError: With what to type.
+        UsageError: With the methods that can.
     """
     if similarity in _METRICS[method]:
         return
-    able = [name for name, metrics in _METRICS.items() if similarity in metrics]
-    if able:
-        remedy = f"Choose `method={' or '.join(able)}`, or `similarity=cosine`."
+    methods = [name for name, metrics in _METRICS.items() if similarity in metrics]
+    if methods:
+        remedy = f"Choose `method={' or '.join(methods)}`, or `similarity=cosine`."
     else:
         remedy = "Add `similarity=cosine`."
     raise UsageError(
@@ -99,12 +104,14 @@ def clusters_of(
     similarity: str = COSINE,
     approximate: bool = False,
 ) -> Ints:
-    """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
+    """Groups texts by their vectors, and returns (N,) the number of each text's cluster.
 
-    Agglomerative clustering joins by the mean cosine, as the squared distance: a vector of zeros,
-    which a layer with ReLU may give, has no cosine. The others see vectors of length 1, whose
-    distances have the order of cosines. By Euclidean and Manhattan distances the vectors are as
-    they are.
+    Cluster 0 is the largest one. HDBSCAN gives -1 to texts that are in no cluster.
+
+    By cosines, all vectors have length 1, and their Euclidean distances have the order of cosines.
+    Agglomerative clustering averages squared distances then, which are linear in the cosine.
+    scikit-learn's own cosine distance would refuse a vector of zeros, which a layer with ReLU may
+    give. By Euclidean and Manhattan distances the vectors are as they are.
 
     Args:
         vectors: (N, D); for cosines of length 1.
@@ -122,7 +129,8 @@ def clusters_of(
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, MiniBatchKMeans
 
     n_needed = clusters or smallest
-    # The message of agglomerative clustering may have the whole number, as it has an upper limit.
+    # Counting stops once there are enough, unless the message below needs the whole number: that of
+    # agglomerative clustering does, as there can be too many texts.
     if method == "agglomerative":
         counted_up_to = None
     else:
@@ -157,11 +165,18 @@ def clusters_of(
         )
     else:
         labels = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
-    found_labels, counts = np.unique(labels[labels >= 0], return_counts=True)
-    rank_of_label = {
-        name: i for i, name in enumerate(found_labels[np.argsort(-counts, kind="stable")].tolist())
-    }
-    return np.array([rank_of_label.get(name, -1) for name in labels.tolist()])
+    return _numbered_by_size(labels)
+
+
+def _numbered_by_size(labels: Ints) -> Ints:
+    """Returns (N,) cluster labels numbered anew, from 0 for the largest cluster.
+
+    Negative labels, of texts in no cluster, become -1.
+    """
+    cluster_labels, sizes = np.unique(labels[labels >= 0], return_counts=True)
+    largest_first = cluster_labels[np.argsort(-sizes, kind="stable")]
+    numbers = {label: number for number, label in enumerate(largest_first.tolist())}
+    return np.array([numbers.get(label, -1) for label in labels.tolist()])
 
 
 def _number_of_different(vectors: Floats32, enough: int | None) -> int:
@@ -181,14 +196,20 @@ def _number_of_different(vectors: Floats32, enough: int | None) -> int:
 
 
 def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
-    """Returns the words that tell each cluster from the others, the most telling first.
+    """Returns a name for each cluster: the words that tell it from the others, the best ones first.
 
-    A word weighs by how many more texts of the cluster have it than would by chance, in standard
-    deviations, times the square root of the logarithm of how few texts have it at all. So what is
-    everywhere weighs nothing, and `it` and `why` weigh little, in any language, where class-based
-    tf-idf (Grootendorst 2022, section 3.3) keeps them on top unless they are taken out first. Words
-    of a single text name a cluster only where it has no other ones. A text that stands several
-    times counts once.
+    The weight of a word is the number of texts of the cluster that have it, less the number to
+    expect by chance, in standard deviations. It is multiplied by the square root of its idf, the
+    logarithm of how few texts have it at all. So words of all texts weigh nothing, and `it` and
+    `why` weigh little, in any language. Class-based tf-idf (Grootendorst 2022, section 3.3) keeps
+    those on top unless stop words are removed.
+
+    A word that only one text of the cluster has is in the name only if there are no others. Equal
+    texts count once.
+
+    Args:
+        texts: The N texts.
+        clusters: (N,) the number of each text's cluster, -1 for none.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -210,9 +231,10 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
         deviation = np.sqrt(np.maximum(expected * (1 - share_with), 1e-9))
         # The number of members with a word is binomial if the word tells nothing.
         weights = (n_members_with - expected) / deviation * np.sqrt(rarity)
-        is_shared = n_members_with > 1
         weights[share_with == 1] = 0  # a word that all texts have
-        if (is_shared & (weights > 0)).any():
+        is_shared = n_members_with > 1
+        has_shared_words = (is_shared & (weights > 0)).any()
+        if has_shared_words:
             weights[~is_shared] = 0
         best = np.argsort(-weights, kind="stable")[:_WORDS]
         names.append(" ".join(shorten(words[i], _LONGEST_WORD) for i in best if weights[i] > 0))
@@ -220,18 +242,18 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
 
 
 def telling_words(text: str) -> list[str]:
-    """Returns the words of a text that may name its cluster: without case, of two letters at least.
+    """Returns the words of a text that may name its cluster: in lower case, of two letters or more.
 
-    Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks
-    between words are read in pieces of some characters: two of Chinese, as search engines do, more
-    of the others.
+    Scripts that put no blanks between words have overlapping runs of characters in place of words:
+    two characters of Chinese, as search engines do, more of the others. Combining marks stay with
+    their letters, as in Hindi and in decomposed accents.
 
     # "The café is open"   the café is open -> the café is open
     # "银行卡丢了"          银行 行卡 卡丢 丢了
     """
     words, offsets = split_words(unicodedata.normalize("NFC", text).casefold())
     telling = []
-    run = ""
+    run = ""  # adjoining words of one script without blanks, so far
     run_end = -1
     for word, (start, end) in zip(words, offsets, strict=True):
         is_unspaced = _piece_length(word[0]) > 0
@@ -290,17 +312,26 @@ def _different_places(texts: Sequence[str]) -> Ints:
 def silhouette(
     vectors: Floats32, clusters: Ints, texts: Sequence[str], *, seed: int, similarity: str = COSINE
 ) -> dict[str, Any] | None:
-    """Returns how much nearer texts are to their own cluster than to the next one: -1 to 1.
+    """Returns the mean silhouette of a sample of texts, from -1 to 1, and the size of the sample.
 
-    It is the mean over a sample of the different texts that are in a cluster; None where fewer than
-    two clusters are among them.
+    The silhouette of a text says how much nearer it is to its own cluster than to the next one. The
+    sample is drawn from the different texts that are in a cluster. The result is None if it is not
+    defined: all texts of the sample are in one cluster, or each is in one of its own.
+
+    Args:
+        vectors: (N, D) vectors of the texts.
+        clusters: (N,) the number of each text's cluster, -1 for none.
+        texts: The N texts.
+        seed: Seed of the sample.
+        similarity: Measure by which texts are near, as scikit-learn names it.
     """
     from sklearn.metrics import silhouette_score
 
     different = _different_places(texts)
     in_cluster = different[clusters[different] >= 0]
     sample = np.random.default_rng(seed).permutation(in_cluster)[:_SAMPLE]
-    if not 2 <= len(np.unique(clusters[sample])) < len(sample):
+    n_clusters = len(np.unique(clusters[sample]))
+    if not 2 <= n_clusters < len(sample):
         return None
     value = silhouette_score(vectors[sample], clusters[sample], metric=similarity)
     return {"value": round(float(value), 6), "texts": len(sample)}

@@ -59,11 +59,11 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
         listener: Receives the message.
     """
     n_blocks = -(-n_texts // _BLOCK)
-    if n_blocks < _TIMED_ROWS // _BLOCK * 10:
+    timed_blocks = _TIMED_ROWS // _BLOCK
+    if n_blocks < 10 * timed_blocks:  # so few take seconds, and timing them would take longer
         return
     vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    timed_blocks = _TIMED_ROWS // _BLOCK
     # Each block is compared with itself and with the blocks after it. No similarity reaches 2.
     n_comparisons = timed_blocks * (timed_blocks + 1) // 2
     seconds = _seconds_of(pairs_above(2.0, vectors, measure=measure)) / n_comparisons
@@ -119,7 +119,19 @@ def _seconds_of(steps: Iterable[object]) -> float:
 def tell_grouping(
     n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener
 ) -> None:
-    """Reports how long k-means takes, if long: a start on few random vectors is timed."""
+    """Reports how long k-means takes, if that is a minute or more.
+
+    One start on some random vectors is timed; the time grows with the number of texts.
+
+    Args:
+        n_texts: How many texts there are.
+        size: Numbers of a vector.
+        clusters: Number of clusters.
+        seed: Seed of k-means.
+        starts: Number of starts, of which the best one is kept.
+        listener: Receives the message.
+    """
+    # Few texts take seconds. With more clusters than timed vectors nothing can be timed.
     if n_texts < 10 * _GROUPED_ROWS or clusters > _GROUPED_ROWS:
         return
     from sklearn.cluster import KMeans
@@ -134,7 +146,8 @@ def tell_grouping(
     kmeans.fit(vectors)  # the first fit loads libraries
     started = time.perf_counter()
     kmeans.fit(vectors)
-    seconds = (time.perf_counter() - started) / max(1, kmeans.n_iter_) * _USUAL_ITERATIONS
+    seconds_per_iteration = (time.perf_counter() - started) / max(1, kmeans.n_iter_)
+    seconds = seconds_per_iteration * _USUAL_ITERATIONS
     total = seconds * starts * n_texts / _GROUPED_ROWS
     if total >= _TOLD_FROM:
         listener.say(

@@ -80,15 +80,15 @@ class Index:
 
     @classmethod
     def open(cls, folder: Path, *, unfinished: bool = False) -> Self:
-        """Returns an index, once its files are seen to fit together.
+        """Opens the index in a folder, and checks that its files fit together.
 
         Args:
-            folder: its files.
-            unfinished: whether it may be.
+            folder: Folder of the index.
+            unfinished: Whether an index that is not finished may be opened.
 
         Raises:
-            UnavailableError: there is none.
-            DataError: it is damaged, or not finished.
+            UnavailableError: The folder has no index.
+            DataError: The index is damaged, or is not finished.
         """
         path = folder / "index.json"
         vectors = folder / "vectors.npy"
@@ -117,14 +117,17 @@ class Index:
     def to_append(self) -> Self:
         """Returns the index as it is before a new corpus is added, of which it has no rows yet."""
         values = self.document.as_json()
-        values.pop("recall", None)  # that of its own rows
+        values.pop("recall", None)  # it was measured on the corpus before
         values["corpus"] = _NOTHING
         return replace(self, document=IndexDocument.model_validate(values))
 
     def has_begun(self, parts: Iterable[Rows]) -> bool:
-        """Returns whether the rows that were added last are the first ones of a corpus.
+        """Returns whether a corpus begins with the rows that were added to the index last.
 
-        If so, the corpus is being added already, and its rows that are there are not added again.
+        If so, the corpus is being added already, and these rows must not be added again.
+
+        Args:
+            parts: Rows of the corpus, some at a time; only so many are read as were added.
         """
         begun = self.document.corpus
         digest = hashlib.sha256()
@@ -300,9 +303,10 @@ class ApproximateIndex(Index):
 
     Attributes:
         graph: usearch's, of all rows.
-        measured: of the first search, the `recall`: how many of the rows `at` the first places were
-            found, as so many `queries`, `of` those that were searched for (queries) or of the index
-            (texts), looked for theirs.
+        measured: Recall of the graph, measured in the first search; empty before. `recall` is the
+            share of the `at` nearest rows that the graph finds, `queries` the number of queries
+            that it was measured with, and `of` what these were: `queries` of the search, or `texts`
+            of the index.
     """
 
     graph: Any
@@ -311,12 +315,13 @@ class ApproximateIndex(Index):
     def nearest(self, queries: Floats32, top: int) -> Nearest:
         """Returns K rows near to (Q, D) queries, nearly always the nearest ones.
 
-        At the first call it also searches some of the queries exactly, and sets `measured`. Where
-        there are too few queries for that, rows of the index are searched for.
+        The first call also measures the recall, and sets `measured`: some of the queries are
+        searched for exactly as well. If there are too few queries, rows of the index take their
+        place.
         """
         if not self.measured:
-            of_texts = len(queries) < _FEW < self.document.rows
-            if of_texts:
+            takes_texts = len(queries) < _FEW < self.document.rows
+            if takes_texts:
                 sample = open_array(self.folder / "vectors.npy")[: self.document.rows]
                 n_skipped = 1  # a row finds itself first
             else:
@@ -329,7 +334,7 @@ class ApproximateIndex(Index):
             self.measured.update(
                 recall=recall(approximate, exact), at=exact.shape[1], queries=len(sample)
             )
-            self.measured["of"] = "texts" if of_texts else "queries"
+            self.measured["of"] = "texts" if takes_texts else "queries"
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
@@ -350,6 +355,7 @@ class ApproximateIndex(Index):
                 return super().nearest(queries, top)
             exact = Nearest(queries[i : i + 1], top, self.similarity)
             exact.see(block, 0)
+            # `exact` numbers the rows of the block.
             results.append((rows[exact.rows[0]], exact.scores[0]))
         nearest.rows, nearest.scores = map(np.stack, zip(*results, strict=True))
         return nearest
@@ -452,17 +458,17 @@ def _rows_in(folder: Path) -> int:
 def identified(
     parts: Iterable[Rows], index: Index | None, listener: Listener, *, has_ids: bool
 ) -> Iterator[Rows]:
-    """Yields rows of an index under the ids that they have in it.
+    """Yields rows with the ids that they get in an index.
 
-    Rows without ids of their own are numbered, and where they are added to an index the numbers go
-    on after its rows. Ids of the file's own stay. Those that occur twice are counted, and a warning
-    says so in the end.
+    Ids from the file stay as they are. Rows without ids are numbered; if they are added to an
+    index, the numbers continue after its rows. When all rows have been yielded, a warning reports
+    the ids that occur twice.
 
     Args:
-        parts: Rows, some at a time; without ids of their own they are numbered from 0.
-        index: What they are added to, or gone on with; None for a new one.
+        parts: Rows, some at a time. Rows without ids of their own have their numbers, from 0.
+        index: The index that they are added to, or that is continued; None for a new one.
         listener: Receives the warning.
-        has_ids: Whether the rows have ids of their own.
+        has_ids: Whether the rows have ids from the file.
 
     Raises:
         DataError: Rows without ids for an index whose texts have ids of their own.
@@ -490,7 +496,7 @@ def identified(
     if own_ids:
         known_ids = own_ids
     else:
-        known_ids = dict.fromkeys(map(str, range(n_before)))
+        known_ids = dict.fromkeys(map(str, range(n_before)))  # the numbers of the index's rows
     repeated: list[str] = []
     for rows in parts:
         for row_id in rows.ids:

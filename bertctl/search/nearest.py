@@ -77,9 +77,12 @@ class Nearest:
     def see(self, block: Floats32, first_row: int) -> None:
         """Compares the next rows with all queries, and keeps the K nearest of those so far.
 
+        All similarities are computed in fp32 first. Those that may be among the K best are computed
+        again exactly, merged with the K of the rows before, and sorted.
+
         Args:
-            block: (B, D) vectors.
-            first_row: Number of the first of them.
+            block: (B, D) vectors of the next rows.
+            first_row: Number of the first of these rows.
         """
         top = self._top
         n_queries = len(self._queries)
@@ -88,16 +91,18 @@ class Nearest:
         is_candidate = scores >= bound[:, None]
         # Of the first block, and of rows that come nearer and nearer, all would be candidates.
         # The K-th nearest row of the block itself is then the better bound.
-        if np.count_nonzero(is_candidate) > 4 * top * n_queries and top <= len(block):
+        has_many_candidates = np.count_nonzero(is_candidate) > 4 * top * n_queries
+        if has_many_candidates and top <= len(block):
             kth_of_block = np.partition(scores, -top, axis=1)[:, -top]
             bound = np.maximum(bound, kth_of_block - rounding.astype(np.float32))
             is_candidate = scores >= bound[:, None]
-        # np.nonzero takes 30 times as long.
+        # (P,) the query and the row of each candidate. np.nonzero takes 30 times as long.
         query, row = np.divmod(np.flatnonzero(is_candidate), len(block))
         exact_scores = [
             self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN])
             for i in range(0, len(row), _AGAIN)
         ]
+        # The K nearest rows so far and the candidates, as three columns.
         score = np.concatenate([self.scores.ravel(), *exact_scores])
         query = np.concatenate([np.repeat(np.arange(n_queries), self.rows.shape[1]), query])
         row = np.concatenate([self.rows.ravel(), row + first_row])
@@ -131,7 +136,12 @@ class Nearest:
 
 
 def recall(approximate: Ints, exact: Ints) -> float:
-    """Returns the share of the (Q, K) right rows that were found, as a mean over queries."""
+    """Returns the share of the nearest rows that an approximate search has found.
+
+    Args:
+        approximate: (Q, K) the rows that it has found for each query.
+        exact: (Q, K) the nearest rows, by an exact search.
+    """
     shares = [
         np.isin(exact_rows, approximate_rows).mean()
         for approximate_rows, exact_rows in zip(approximate, exact, strict=True)
@@ -167,11 +177,13 @@ def pairs_above(
     """
     partners = first if second is None else second
     for i in range(0, len(first), _BLOCK):
-        for j in range(i if second is None else 0, len(partners), _BLOCK):
+        # Pairs of rows with each other: blocks before this one have had their turn.
+        first_partner = i if second is None else 0
+        for j in range(first_partner, len(partners), _BLOCK):
             scores = _block_similarities(measure, first[i : i + _BLOCK], partners[j : j + _BLOCK])
             is_near = reaches(scores, threshold)
             if second is None and i == j:
-                is_near = np.triu(is_near, 1)
+                is_near = np.triu(is_near, 1)  # each pair once, and no row with itself
             row, column = np.divmod(np.flatnonzero(is_near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
 
@@ -222,17 +234,19 @@ class NearestPairs:
 
 
 def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Rows, Rows]:
-    """Returns the two sides of texts that are compared: row by row, or each with each.
+    """Returns the texts of both sides of a comparison.
+
+    Without a second input, the second side is the column of pairs of the first one. If there is no
+    such column, the texts are compared with each other.
 
     Args:
-        first: Texts, or pairs of them.
-        second: What they are compared with; None where that is their second texts, or they are
-            themselves.
-        all_pairs: Whether each is compared with each, and not row by row.
+        first: Rows of the first input: texts, or pairs of texts.
+        second: Rows of the second input; None without.
+        all_pairs: Whether each text is compared with each, instead of row by row.
 
     Raises:
-        UsageError: One text, or one column of them, and nothing to compare it with.
-        DataError: Other numbers of rows, where they are compared row by row.
+        UsageError: One text, or one column of texts, and nothing to compare it with.
+        DataError: Different numbers of rows, if they are compared row by row.
     """
     if second is None and len(first) == 1 and not first.has("pair"):
         raise UsageError(
@@ -256,10 +270,17 @@ def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Ro
 
 
 def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
-    """Returns how (N,) cosines correlate with the scores that people gave the pairs.
+    """Returns how similarities correlate with the scores that people gave the pairs.
 
-    It is empty without scores, with fewer than three pairs, and where all scores are the same. Rows
-    without a score are left out, and the listener is warned of them.
+    These are Spearman's and Pearson's correlation by name, with intervals. Correlations that are
+    not defined are left out: those of fewer than three pairs, or of scores that are all the same.
+    Without any scores the result is empty.
+
+    Args:
+        rows: The N pairs; their column `label` has the scores, if there are any. Pairs without a
+            score are left out.
+        cosines: (N,) similarities of the pairs.
+        listener: Receives a warning of pairs without a score.
     """
     gold = np.array([as_number(label) for label in rows.columns.get("label", ())])
     is_score = np.isfinite(gold)
@@ -290,15 +311,15 @@ def pair_lines(
 ) -> Iterator[dict[str, Any]]:
     """Yields a line for each pair of rows: ids, similarity, texts.
 
-    Where the model knows no token of some text, every line has `unknown`, which names those of the
-    pair.
+    A model may know no token of some texts, so that their vectors say nothing. If there are such
+    texts, every line has `unknown`: `text`, `pair`, `text and pair`, or nothing.
 
     Args:
-        first: Texts.
-        second: What they are compared with.
-        pairs: Numbers of their rows.
-        unreadable: Numbers of the first rows of which no token is known.
-        unreadable_seconds: Those of the second rows; None where they are the first ones.
+        first: Texts of the first side.
+        second: Texts of the second side.
+        pairs: Numbers of the rows of both sides, with their similarities.
+        unreadable: Numbers of rows of the first side of which no token is known.
+        unreadable_seconds: Those of the second side; None if both sides are the same texts.
     """
     if unreadable_seconds is None:
         unreadable_seconds = unreadable

@@ -80,7 +80,8 @@ def compare_texts(
             f"{first} has no column '{label}'",
             remedy="Name the one with the scores, or leave it out.",
         )
-    model = request.model(exact=True)  # correlations go by ranks
+    # In fp32: rounding would change the ranks, by which Spearman's correlation goes.
+    model = request.model(exact=True)
     different_sides = sides[:1] if sides[1] is sides[0] else sides
     vectors_of_sides = model.of_sides(different_sides, listener)
     vectors = [side_vectors for side_vectors, _ in vectors_of_sides]
@@ -115,18 +116,19 @@ def index_texts(
     listener: Listener = SILENT,
     quiet_libraries: AbstractContextManager[Any] | None = None,
 ) -> IndexDocument:
-    """Makes an index of texts, adds to one, or goes on with one that is not finished.
+    """Makes an index of texts, adds to one, or continues one that is not finished.
 
     Args:
         request: The model, and how files are read.
-        corpus: The texts.
+        corpus: Files, stdin or rows in memory with the texts.
         output: Folder of the index.
-        dtype: Type of its numbers; by default that of the index, else float32.
-        append: Whether the texts are added to an index that is there.
-        resume: Whether an earlier attempt is gone on with.
-        overwrite: Whether the index that is there is replaced.
+        dtype: Number type of the vectors; None for that of the index, else float32.
+        append: Whether the texts are added to the index in the folder.
+        resume: Whether an earlier attempt is continued.
+        overwrite: Whether the index in the folder is replaced.
         listener: Receives progress messages.
-        quiet_libraries: Keeps what other libraries write off the screen, while the model works.
+        quiet_libraries: Context that keeps messages of other libraries off the screen, while the
+            model computes; None without.
 
     Returns:
         The content of index.json.
@@ -139,12 +141,13 @@ def index_texts(
     kind = dtype or (before.document.dtype if before else "float32")
     texts = request.corpus(corpus, listener, before)
     has_nothing_yet = False
+    # An earlier attempt to add the corpus may have been killed before its first rows were saved. It
+    # has left no trace in the index, which is complete: the addition begins now.
     if append and resume and before is not None and before.document.complete:
-        # Killed before its first rows were written, an addition has left no trace: it begins now.
         rows_read: list[Rows] = []
         has_nothing_yet = not before.has_begun(_remembered(texts.rows, rows_read))
         texts = replace(texts, rows=chain(rows_read, texts.rows))
-    expected = before
+    expected = before  # what the folder has to have when it is locked
     if has_nothing_yet and before is not None:
         before = before.to_append()
         listener.say(
@@ -170,7 +173,7 @@ def index_texts(
 
 
 def _remembered(parts: Iterable[Rows], rows_read: list[Rows]) -> Iterator[Rows]:
-    """Yields rows and keeps them: an input that is a pipe is read once."""
+    """Yields rows, and adds them to `rows_read`: an input that is a pipe can be read only once."""
     for rows in parts:
         rows_read.append(rows)
         yield rows

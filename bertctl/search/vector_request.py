@@ -68,7 +68,7 @@ class RememberedSettings:
         return cls(fields, frozenset(reading.guessed) & fields.keys(), reading.input_format)
 
     def without(self, typed: Mapping[str, Any]) -> Self:
-        """Returns what is left where some fields are typed anew."""
+        """Returns the remembered settings without those fields that were typed now."""
         fields = {name: value for name, value in self.fields.items() if name not in typed}
         return replace(self, fields=fields, guessed=self.guessed & fields.keys())
 
@@ -148,53 +148,57 @@ class VectorRequest:
     def corpus(
         self, input_source: Sequence[str] | MemoryFile, listener: Listener, index: Index | None
     ) -> Corpus:
-        """Returns the rows that an index is made of, read as those that are in it.
+        """Returns the rows for an index, read in the way that the index remembers.
 
-        What was typed goes before what the index remembers. Columns that were guessed then count
-        where the file has them; columns, encoding, delimiter and header that were typed then are
-        needed now.
+        Fields that are typed now go before those that the index remembers. Of the remembered ones,
+        columns that were guessed are used only if the file has them. Those that were typed at that
+        time (columns, encoding, delimiter, header) have to fit the file.
 
         Args:
             input_source: Files or patterns that are read as one file, - or a data set's name.
-            listener: Receives what is guessed.
-            index: What is added to, or gone on with; None for a new one.
+            listener: Receives messages on how the files are read.
+            index: The index that is added to or continued; None for a new one.
         """
         of_index = RememberedSettings.of(index)
+        remaining = of_index.without(self.fields)
         first_reading, readings = _peek(
-            self._readings(input_source, listener, of_index.without(self.fields), pairs=False)
+            self._readings(input_source, listener, remaining, pairs=False)
         )
         rows = (reading.rows for reading in readings)
         has_ids = first_reading is not None and first_reading.has_ids
         if of_index.fields:
-            remaining = of_index.without(self.fields)
-            needed = {
-                name: value
+            needed_texts = [
+                f"{name.partition('.')[2]} {value}"
                 for name, value in remaining.fields.items()
                 if name not in remaining.guessed
-            }
-            names = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in needed.items())
-            if names:
-                listener.say(f"{input_name(input_source)} is read as the index was made: {names}")
+            ]
+            if needed_texts:
+                settings_text = ", ".join(needed_texts)
+                listener.say(
+                    f"{input_name(input_source)} is read as the index was made: {settings_text}"
+                )
             return Corpus(rows, has_ids, {})
+        return Corpus(rows, has_ids, {"reading": self._reading_to_remember(first_reading)})
+
+    def _reading_to_remember(self, reading: Reading | None) -> dict[str, Any]:
+        """Returns the field `reading` of index.json: how the files of a new index were read.
+
+        Args:
+            reading: The first rows with the columns that were typed or guessed for them; None
+                without rows.
+        """
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
-        if first_reading is not None:
-            settings = first_reading.settings
-        else:
-            settings = None
-        columns = {
-            name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS
-        }
-        guessed = {
-            name: value
-            for name, value in columns.items()
-            if value is not None and name not in typed
-        }
-        remembered = {
+        guessed = {}
+        if reading is not None:
+            for name in REMEMBERED_COLUMNS:
+                column = getattr(reading.settings, name.partition(".")[2], None)
+                if column is not None and name not in typed:
+                    guessed[name] = column
+        return {
             "fields": {**guessed, **typed},
             "guessed": sorted(guessed),
             "input_format": self.options.get("input_format"),
         }
-        return Corpus(rows, has_ids, {"reading": remembered})
 
     def _readings(
         self,
@@ -264,15 +268,16 @@ class VectorRequest:
     def model(
         self, index: Index | None = None, side: str = "", *, exact: bool = False, **must_match: str
     ) -> "TextVectors":
-        """Returns the model made ready, as the index was made where there is one.
+        """Returns the model that computes vectors, loaded; with an index the model that made it.
 
-        What was typed goes before what the index says, and must then give the same vectors.
+        Settings that were typed go before those of the index. They are refused if they would give
+        other vectors than those in the index.
 
         Args:
-            index: What is searched or added to.
-            side: `query` or `document`.
-            exact: Whether a CPU computes in fp32 where no precision is typed.
-            must_match: Other values that index.json must have, such as `dtype="int8"`.
+            index: The index that is searched or added to; None without.
+            side: `query` or `document`, for models that treat the two differently; empty otherwise.
+            exact: Whether a CPU computes in fp32 if no precision is typed.
+            must_match: Further values that index.json must have, such as `dtype="int8"`.
 
         Raises:
             BertctlError: No such model, or another one than the index's.
@@ -296,8 +301,8 @@ class VectorRequest:
             has_special_tokens,
             normalize=True,
         )
-        # It is not read from the recipe, whose default hides that nobody gave a length: the model's
-        # own length counts then.
+        # Not from the recipe, whose default would hide that nobody gave a length: the model's own
+        # length counts then.
         max_length = self.fields.get("model.max_length", made_by.get("max_length"))
         remembered_fields: dict[str, Any] = {}
         # The fields of long texts belong together: if a rule is typed, none of the index's counts.

@@ -29,7 +29,9 @@ from bertctl.words import command, count
 
 
 class TextVectors:
-    """Model that makes a vector of each text: of several layers or poolings those side by side.
+    """Model that computes a vector of each text.
+
+    With several layers or poolings, their vectors are put side by side as one.
 
     Args:
         recipe: names the model, what is read of long texts, and where it computes.
@@ -42,9 +44,9 @@ class TextVectors:
             as the model makes it.
 
     Attributes:
-        made: what the vectors are made with: the model, the hash of it and of what its folder says,
-            layer, pooling, longest input, what is read of longer texts, measure of similarity.
-
+        made: What the vectors are made with, for index.json: the model, a hash of its weights and
+            settings, layer, pooling, longest input, what is read of longer texts, measure of
+            similarity.
         unreadable: Numbers of the rows read last of which no token is in the vocabulary: their
             vectors say nothing.
 
@@ -64,7 +66,9 @@ class TextVectors:
     ) -> None:
         # Any length will do to find the files: the real one may come from them.
         source = find_files(recipe.with_fields("model", max_length=length or 4).model)
-        if names.poolings in ((), ("model",)) and names.layers == ("last",):
+        # The folder's own pooling counts unless another one, or another layer, is asked for.
+        is_folder_pooling = names.poolings in ((), ("model",)) and names.layers == ("last",)
+        if is_folder_pooling:
             sentence_modules = read_modules(source.folder)
         else:
             sentence_modules = None
