@@ -31,9 +31,12 @@ right, or all wrong."""
 LEVEL = 0.05
 """How often a threshold may fall below the precision that it was chosen for."""
 
-_DRAWS = 500  # simulated outcomes
-# of the sequences of tests: a single one ends at an early error, more have to share the level
+_DRAWS = 500
+"""Simulated outcomes of answers whose probabilities are true."""
+
 _STARTS = 2
+"""Sequences of tests for a precision. A single one ends at an early error, and more than two would
+have to share the level."""
 
 _HALF_BELIEVED = 50
 """Examples at which a threshold for F1 is halfway between the best one on them and 0.5 (simulated:
@@ -278,17 +281,20 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
             multi_label=multi_label,
         )
 
-    ends = 1 / hottest, 1 / coldest
+    least_inverse = 1 / hottest
+    greatest_inverse = 1 / coldest
     optimum = minimize_scalar(
         loss,
-        bounds=ends,
+        bounds=(least_inverse, greatest_inverse),
         method="bounded",
         options={"xatol": 1e-8},
     )
     temperature = 1 / float(optimum.x)
-    # Of answers that are all right the loss is 0 long before the coldest end: the search stops
-    # anywhere in there.
-    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= optimum.fun:
+    is_at_end = not coldest * 1.01 < temperature < hottest / 1.01
+    # If all answers are right, the loss is 0 at many low temperatures, and the search may stop at
+    # any of them. Then the coldest one is as good as the one that was found.
+    is_flat = loss(greatest_inverse) <= optimum.fun
+    if is_at_end or is_flat:
         answers_are = "right" if temperature < 1 else "wrong"
         raise DataError(
             f"the {len(logits_NC)} examples set no temperature: the answers that they are about "
@@ -424,8 +430,8 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     order = np.argsort(-probability_N, kind="stable")
     sorted_N = probability_N[order]
     hits_N = np.cumsum(gold_N[order])
-    # One cut for each different probability, after the last example that has it: equals are not
-    # parted.
+    # There is one cut for each different probability, behind the last example that has it, as equal
+    # probabilities have one answer.
     cuts = np.append(np.flatnonzero(np.diff(sorted_N)), sorted_N.size - 1)
     choices = []
     for position in cuts:
@@ -436,13 +442,10 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
             below = float(sorted_N[position + 1])
         else:
             below = 0.0
+        # Halfway between the two, so that no answer depends on the last digit of a probability.
+        # Between neighbouring floats there is no number.
         middle = (above + below) / 2
-        # Halfway, so that the next example decides nothing by its last digit; neighbours have
-        # nothing between them.
-        if below < middle <= above:
-            value = middle
-        else:
-            value = above
+        value = middle if below < middle <= above else above
         choices.append(
             Threshold(value, accepted, hits / accepted, 2 * hits / (accepted + n_positive))
         )

@@ -217,16 +217,11 @@ class Contributions:
         Args:
             resamples: Number of resamples of the bootstrap; 0 for the value alone.
             seed: Seed of the bootstrap.
-            thorough: Up to 10,000 resamples instead, where they take no time.
+            thorough: Whether to draw up to 10,000 resamples where they take about 0.1 s.
         """
         if thorough:
-            # Numbers that one resample costs.
-            width = max(1, len(self.rows))
-            if self.family not in ("mean", "ratio"):
-                width = max(width, len(self._counted[0]))
-            # Ranks and sums of pairs take ten times as long.
-            width *= 10 if self.kinds == "single" else 1
-            resamples = max(resamples, min(statistics.DRAWS, statistics.CHEAP // width))
+            n_affordable = statistics.CHEAP // self._numbers_per_resample()
+            resamples = max(resamples, min(statistics.DRAWS, n_affordable))
         if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         if resamples:
@@ -243,6 +238,15 @@ class Contributions:
             clusters=number_of(self.clusters),
             is_defined=self.is_defined,
         )
+
+    def _numbers_per_resample(self) -> int:
+        """Returns how many counts are drawn for one resample, as a measure of its time."""
+        width = max(1, len(self.rows))
+        if self.family not in ("mean", "ratio"):
+            width = max(width, len(self._counted[0]))
+        if self.kinds == "single":  # ranks and sums of pairs take ten times as long
+            width *= 10
+        return width
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         """Returns the 95 % interval by the method that suits the metric's family.

@@ -181,7 +181,7 @@ def bootstrap_difference(
             every kind there can be.
         clusters: (N,) number of each example's cluster.
     """
-    n, S = rows_a.shape
+    n, S = rows_a.shape  # of joined rows the first S columns are a's, the others b's
     resamples = _affordable(resamples, n)
     changed = int((rows_a != rows_b).any(axis=1).sum())
     if possible is None:
@@ -190,11 +190,12 @@ def bootstrap_difference(
     difference = _difference_of(make, kinds)
     value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))
     interval = None
-    if method == "posterior":
+    if method == "posterior":  # an interval of examples, whose number the design effect reduces
         effect = design_effect(statistics.influence(difference, counts)[place], clusters)
         interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
-        # From here on clusters stand in the place of examples: a row is the number of a unit.
+        # From here on clusters stand in the place of examples: a row is the number of a unit. The
+        # exchange test below needs them even if there is an interval already.
         (rows_a, rows_b), units, make = cluster_units(
             clusters, (rows_a, rows_b), possible.reshape(-1, S), make
         )
@@ -337,6 +338,7 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     if a.low is None or a.high is None or b.low is None or b.high is None:
         raise ValueError("both metrics need an interval")
     value = a.value - b.value
+    # Each end is as far away as the two errors that move the difference there, taken together.
     low = value - math.hypot(a.value - a.low, b.high - b.value)
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
@@ -344,15 +346,18 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
         width = value - low
     else:
         width = high - value
-    if width > 0:
+    if not value:
+        p = 1.0
+    elif width > 0:
         z = statistics.quantile_of_normal() * abs(value) / width
-    else:
-        z = math.inf * bool(value)
+        p = math.erfc(z / math.sqrt(2))
+    else:  # intervals without a width, so that no error explains the difference
+        p = 0.0
     return Difference(
         value,
         low,
         high,
-        p=math.erfc(z / math.sqrt(2)) if value else 1.0,
+        p=p,
         n=a.n,
         method="unpaired",
         changed=None,

@@ -439,7 +439,15 @@ def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> t
 
 @lru_cache(maxsize=4)
 def _posterior(shapes: tuple[float, ...], seed: int) -> Floats:
-    """Returns (R, M) tables drawn from the posterior; all metrics of a table have the same ones."""
+    """Returns (R, M) tables drawn from the posterior of a table.
+
+    The draws are kept for the next metrics of the same table. They are gamma numbers, which are
+    proportional to those of a Dirichlet distribution: a metric does not depend on their sum.
+
+    Args:
+        shapes: (M,) counts of the kinds of examples, those of the prior added.
+        seed: Seed of the random generator PCG64.
+    """
     drawn = np.random.Generator(np.random.PCG64(seed)).standard_gamma(
         np.broadcast_to(shapes, (DRAWS, len(shapes)))
     )
