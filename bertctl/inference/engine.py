@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-# Numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread.
 _SHORT = 1 << 21
+"""Most numbers in the hidden states of a batch that one thread computes alone: 5,461 tokens of
+MiniLM, which take it a second."""
 
 
 class Backend(Protocol):
@@ -301,7 +302,8 @@ def forward_together(
     """Returns what each task collects of every window; see `Engine.forward`.
 
     Every engine computes a batch before the next one begins, so that networks can share what they
-    compute alike.
+    compute alike. The steps of a batch are a function each, `batches_of` and `forward`, as threads
+    may run them for several batches at once. Results are added up here, by one thread.
 
     Args:
         engines: Engines on the same device and processes, with the same padding.
@@ -327,13 +329,12 @@ def forward_together(
     n_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
 
     def batches_of(indices: Ints) -> tuple[Ints, list[Any]]:
-        """Returns which windows these are, and the batch that each engine makes of them."""
-        return indices, [
-            of_engine.scorer.batch(of_engine.features, indices) for of_engine in collected
-        ]
+        """Returns the numbers of windows as they are, and the batch that each engine makes."""
+        batches = [of_engine.scorer.batch(of_engine.features, indices) for of_engine in collected]
+        return indices, batches
 
     def forward(numbered: tuple[Ints, list[Any]]) -> tuple[Ints, list[Any], list[Any]]:
-        """Returns which windows these are, their batches, and the outputs of each engine."""
+        """Returns what `batches_of` gave, and the outputs of each engine for its batch."""
         indices, batches = numbered
         outputs = [
             of_engine.scorer.forward(batch)

@@ -29,6 +29,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder, refuse_export
 from bertctl.runtime.device import exact_on_cpu
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentences.sentence_embeddings import SENTENCE_MODULES_KEY
 from bertctl.version import __version__
@@ -91,7 +92,7 @@ class NetworkRun(TrainedRun):
         elif self.task.compares_vectors:
             runtime = exact_on_cpu(runtime)
 
-        # Why the device or precision is what nobody typed, for the message about them.
+        # The message about the device says why one was chosen that nobody typed.
         reasons = {}
         for field in ("device", "precision"):
             if f"runtime.{field}" not in self.named:
@@ -128,12 +129,7 @@ def open_run(
         UsageError: Options that don't fit.
     """
     refuse_export(path)
-    is_local_path = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
-    is_hub_id = not is_local_path and len(path.parts) == 2
-    is_model = str(path) in MODELS or (
-        not (path / "status.json").exists() and (path / "config.json").exists()
-    )
-    if is_hub_id or is_model:
+    if _is_model(path):
         return _open_model(path, options or {}, listener)
     refuse_adapter(path)
     folder = RunFolder.open(path)
@@ -155,15 +151,7 @@ def open_run(
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
-    if is_probe(path):
-        weights_folder = folder.encoder
-    else:
-        weights_folder = folder.model
-    if weights_folder.is_dir() or not is_probe(path):
-        model = ModelSection(name=str(weights_folder), max_length=recipe.model.max_length)
-        source = inspect_model(model, is_from_run=True)
-    else:  # a probe without a copy of its encoder: the model that the recipe names
-        source = _encoder(recipe.model, path)
+    source = _model_of_run(folder, recipe)
     if is_probe(path):  # its head is in the run
         model_config = read_probe(path)[1].head
     else:
@@ -180,6 +168,28 @@ def open_run(
         pairs=_pairs(folder, recipe),
         named=tuple(options or ()),
     )
+
+
+def _is_model(path: Path) -> bool:
+    """Returns whether a path is no run but a model: a catalog name, a hub id, or its folder."""
+    if str(path) in MODELS:
+        return True
+    # A path such as runs/mine is that of a missing run, though it could be a hub id, too.
+    is_local_path = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
+    if not is_local_path and len(path.parts) == 2:
+        return True
+    has_run_status = (path / "status.json").exists()
+    return not has_run_status and (path / "config.json").exists()
+
+
+def _model_of_run(folder: RunFolder, recipe: Recipe) -> ModelSource:
+    """Returns the files of a run's model, or of a probe's encoder."""
+    weights_folder = folder.encoder if is_probe(folder.path) else folder.model
+    if is_probe(folder.path) and not weights_folder.is_dir():
+        # This probe has no copy of its encoder: that is the model that the recipe names.
+        return _encoder(recipe.model, folder.path)
+    model = ModelSection(name=str(weights_folder), max_length=recipe.model.max_length)
+    return inspect_model(model, is_from_run=True)
 
 
 def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
@@ -199,33 +209,21 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     # With a length that every model has; its own one is found out below.
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
-    heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
     sentence_modules = read_modules(source.folder)
-    fitting = [
-        task
-        for task, head in heads.items()
-        if head and architecture.removesuffix("Simple").endswith(head)
-    ]
-    if not fitting and sentence_modules is not None:
-        fitting = [task for task, head in heads.items() if not head]
-    if not fitting:
-        raise HeadlessModelError(
-            f"{path} has no head that answers: it is a {architecture}",
-            remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
-            f"one: {command('finetune FILE', model=path)}",
-        )
+    fitting = _fitting_tasks(path, architecture, is_sentence_model=sentence_modules is not None)
     config = {**source.config, SENTENCE_MODULES_KEY: sentence_modules}
     with loading(
         path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."
     ):
         labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
-    # Classification and regression have the same head, in this order.
-    if is_score:
-        kind = fitting[:2][-1]
+    # Classification and regression have the same head, in this order. Other heads fit one task.
+    if is_score and len(fitting) > 1:
+        kind = fitting[1]
     else:
         kind = fitting[0]
-    if heads[kind]:
+    has_head = bool(_head_name(kind))
+    if has_head:
         _check_outputs(
             path,
             config,
@@ -242,16 +240,12 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
-    if heads[kind]:
+    labels_note = ""
+    if has_head:
         labels_note = f", labels {listing(labels)}"
-    else:
-        labels_note = ""
     listener.say(f"{path} is a model for {kind.name}: {architecture}{labels_note}")
-    if (
-        recipe.task in CLASSIFIERS
-        and not is_score
-        and all(label.startswith("LABEL_") for label in labels)
-    ):
+    are_labels_nameless = all(label.startswith("LABEL_") for label in labels)
+    if recipe.task in CLASSIFIERS and not is_score and are_labels_nameless:
         listener.warn(
             f"{path}: the labels have no names; `id2label` in its config.json would name them"
         )
@@ -264,6 +258,37 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         pairs=None,
         named=tuple(options),
     )
+
+
+def _fitting_tasks(path: Path, architecture: str, *, is_sentence_model: bool) -> list[type[Task]]:
+    """Returns the tasks whose head a model has, at least one.
+
+    Args:
+        path: The model, for the message.
+        architecture: Class of transformers, such as `BertForSequenceClassification`.
+        is_sentence_model: Whether the folder has modules of sentence-transformers. Without a head
+            the model then compares texts.
+
+    Raises:
+        HeadlessModelError: The model has no head for any task.
+    """
+    heads = {task: _head_name(task) for task in TASKS.values()}
+    class_name = architecture.removesuffix("Simple")  # XLNetForQuestionAnsweringSimple
+    fitting = [task for task, head in heads.items() if head and class_name.endswith(head)]
+    if not fitting and is_sentence_model:
+        fitting = [task for task, head in heads.items() if not head]
+    if not fitting:
+        raise HeadlessModelError(
+            f"{path} has no head that answers: it is a {architecture}",
+            remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
+            f"one: {command('finetune FILE', model=path)}",
+        )
+    return fitting
+
+
+def _head_name(task: type[Task]) -> str:
+    """Returns what the names of classes with the task's head end in; empty for no head."""
+    return task.auto_class.removeprefix("AutoModel")
 
 
 def _check_outputs(
