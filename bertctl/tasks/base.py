@@ -192,13 +192,15 @@ class Task(ABC):
         name: Name of the task in a recipe, such as `text-classification`.
         auto_class: The Auto class of transformers that has the head.
         columns: Canonical columns it needs; `label` only for training and scoring.
-        answer_type: What its answers mean; of one fitted task, `answers`.
+        answer_type: Class of the task's `Answers`; the property `answers` is an object of it that
+            knows the labels of the fitted task.
         reader: Reader of its files, where `data.readers.READERS` names no other.
         formats: Layouts of answers that are this task's own.
         truncation: Message about examples of which something was cut off.
         baselines: Simple models that a run of this task is scored beside, by their names in
-        metrics.json. compares_vectors: Whether similarities are ranked; a trained model is then
-        scored in fp32 on a CPU.
+            metrics.json.
+        compares_vectors: Whether similarities are ranked; a trained model is then scored in fp32 on
+            a CPU.
     """
 
     name: ClassVar[str]
@@ -291,9 +293,7 @@ class Task(ABC):
     def objective(
         self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None
     ) -> "TaskObjective":
-        """Returns what fine-tuning minimises.
-
-        Without `training` the plain losses that evaluation reports.
+        """Returns what fine-tuning minimises; without `training` the loss that evaluation reports.
 
         Args:
             padding: How batches are filled up.
@@ -306,9 +306,12 @@ class Task(ABC):
         """
 
     def array_outputs(self, outputs: Any) -> Array:
-        """Returns the numbers that answers are made of, out of what a converted model returns.
+        """Returns the numbers of a batch that answers are made of, such as logits.
 
-        The numbers are those of a batch, and what the objective's `forward` reads of a network.
+        The objective's `forward` reads the same ones of a network of torch.
+
+        Args:
+            outputs: What a converted model returned for a batch: arrays by attribute.
         """
         logits: Array = outputs.logits
         return logits

@@ -166,7 +166,7 @@ class CorpusWindows(OneAnswer):
         else:
             rng = np.random.default_rng([step.seed, step.epoch, index])
         if self.pairs:
-            text_spans, order = self._parts(span, int(self.rows[index]), rng)
+            text_spans, order = self._draw_pair(span, int(self.rows[index]), rng)
         else:
             text_spans = [span]
             order = 0
@@ -178,23 +178,34 @@ class CorpusWindows(OneAnswer):
         labels[positions] = tokens[positions]
         tokens[positions] = self.masking.disguise(tokens[positions], groups, rng)
 
-        # The layout puts special tokens between and around: [CLS] first [SEP] second [SEP].
-        n_first = text_spans[0][1] - text_spans[0][0]
-        ids = []
-        golds = []
+        first_begin, first_end = text_spans[0]
+        return *self._with_special_tokens(tokens, labels, first_end - first_begin), order
+
+    def _with_special_tokens(
+        self, tokens: Ints, labels: Ints, n_first: int
+    ) -> tuple[Ints, Ints, Ints]:
+        """Returns ids, segments and labels of a window: [CLS] first [SEP] second [SEP].
+
+        Args:
+            tokens: Ids of the first part, and then of the second one, without special tokens.
+            labels: Their labels.
+            n_first: How many of these tokens are of the first part.
+        """
+        ids_of_slots = []
+        labels_of_slots = []
         for slot in self.layout.slots:
             if slot.sequence is None:
-                ids.append(np.array(slot.ids))
-                golds.append(np.full(len(slot.ids), IGNORED))
+                ids_of_slots.append(np.array(slot.ids))
+                labels_of_slots.append(np.full(len(slot.ids), IGNORED))
             else:
                 in_slot = slice(0, n_first) if slot.sequence == 0 else slice(n_first, None)
-                ids.append(tokens[in_slot])
-                golds.append(labels[in_slot])
+                ids_of_slots.append(tokens[in_slot])
+                labels_of_slots.append(labels[in_slot])
         slot_types = [slot.type_id for slot in self.layout.slots]
-        types = np.repeat(slot_types, [len(slot_ids) for slot_ids in ids])
-        return np.concatenate(ids), types, np.concatenate(golds), order
+        types = np.repeat(slot_types, [len(slot_ids) for slot_ids in ids_of_slots])
+        return np.concatenate(ids_of_slots), types, np.concatenate(labels_of_slots)
 
-    def _parts(
+    def _draw_pair(
         self, span: tuple[int, int], document: int, rng: np.random.Generator
     ) -> tuple[list[tuple[int, int]], int]:
         """Returns the two parts of a window, for the prediction of their order, and this order.
@@ -210,8 +221,10 @@ class CorpusWindows(OneAnswer):
             rng: Draws the cut, the order and the other document.
         """
         begin, end = span
-        bounds = self.text.sentences
-        cuts = bounds[np.searchsorted(bounds, begin, side="right") : np.searchsorted(bounds, end)]
+        bounds = self.text.sentences  # where sentences begin in the ids
+        first_cut = np.searchsorted(bounds, begin, side="right")
+        end_cut = np.searchsorted(bounds, end)
+        cuts = bounds[first_cut:end_cut]  # sentences that begin within the window
         if not len(cuts):
             cuts = begin + 1 + np.flatnonzero(word_begins(self.text, begin + 1, end))
         if len(cuts):
@@ -226,7 +239,7 @@ class CorpusWindows(OneAnswer):
             return [(cut, end), (begin, cut)], 1
 
         n_documents = len(self.text.documents) - 1
-        if n_documents < 2:
+        if n_documents < 2:  # there is no text of another document
             return in_order, 0
         # One number less is drawn, and those from `document` on are moved up, which skips it.
         foreign = int(rng.integers(n_documents - 1))
@@ -235,6 +248,7 @@ class CorpusWindows(OneAnswer):
         sentences_end = int(self.text.documents[foreign + 1])
         if first_sentence == sentences_end:  # a held-out document without a token
             return in_order, 0
+        # From a random sentence on as many tokens as the second part had, or all that there are.
         start = int(bounds[rng.integers(first_sentence, sentences_end)])
         stop = min(start + end - cut, int(bounds[sentences_end]))
         return [(begin, cut), (start, _back_to_word_boundary(self.text, start, stop))], 1
@@ -267,18 +281,17 @@ def _back_to_word_boundary(text: PackedText, begin: int, end: int) -> int:
 def cut_windows(
     text: PackedText, room: int, *, least: int = 1, short: float = 0.0, seed: int = 0
 ) -> tuple[Ints, Ints, Ints]:
-    """Returns where windows begin, their tokens, and their documents, (U,) each.
+    """Returns the first token of each window, its number of tokens, and its document, (U,) each.
 
-    A window has whole sentences, as many as fit.
-
-    A longer sentence is cut between words. No window has text of two documents (DOC-SENTENCES of
-    RoBERTa, Liu et al. 2019, section 4.2); short ones share batches with their like.
+    A window has whole sentences of one document, as many as fit (DOC-SENTENCES of RoBERTa, Liu et
+    al. 2019, section 4.2). A sentence that is longer than a window is cut between words.
 
     Args:
         text: The corpus.
-        room: Tokens of a window, without special ones.
-        least: Tokens that a window must have.
-        short: Share of windows with room for a random number of tokens only.
+        room: Most tokens of a window, without special ones.
+        least: Fewest tokens of a window; shorter ones are left out.
+        short: Share of windows that get a random number of tokens at most, from 2 to `room`, so
+            that the model learns short texts, too.
         seed: Seed of these random numbers.
     """
     rng = np.random.default_rng(seed)
@@ -322,16 +335,15 @@ def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
         corpora: (U,) number of the corpus of each window.
         weights: Share of each corpus in the windows that are read.
     """
-    counts = np.bincount(corpora, minlength=len(weights))
+    counts = np.bincount(corpora, minlength=len(weights)).tolist()
     # So large that the corpus with most windows for its weight is read just once.
-    total = max(count / weight for count, weight in zip(counts.tolist(), weights, strict=True))
-    n_windows = [
-        max(count, round(total * weight))
-        for count, weight in zip(counts.tolist(), weights, strict=True)
-    ]
-    return np.concatenate(
-        [np.resize(np.flatnonzero(corpora == i), n) for i, n in enumerate(n_windows)]
-    )
+    total = max(count / weight for count, weight in zip(counts, weights, strict=True))
+    windows_read = []
+    for corpus, (count, weight) in enumerate(zip(counts, weights, strict=True)):
+        windows = np.flatnonzero(corpora == corpus)
+        n_read = max(count, round(total * weight))
+        windows_read.append(np.resize(windows, n_read))  # repeats them from the first one on
+    return np.concatenate(windows_read)
 
 
 def weights_of(

@@ -15,12 +15,13 @@ from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, Val
 
 
 class _Perplexity(Contributions):
-    """Its interval is that of the mean loss, with e to the power of its ends."""
+    """Perplexity: e to the power of the mean loss. So are the ends of its interval."""
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
         """Returns the interval of the mean loss, with e to the power of its ends."""
-        of_loss = replace(contributions.loss(*self.rows.T), clusters=self.clusters)
-        ends = of_loss._interval(resamples, seed)
+        sums, weights = self.rows.T
+        mean_loss = replace(contributions.loss(sums, weights), clusters=self.clusters)
+        ends = mean_loss._interval(resamples, seed)
         low, high = (None if end is None else float(np.exp(end)) for end in ends)
         return low, high
 
@@ -88,17 +89,18 @@ def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
 
 
 def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
-    """Returns what each document adds to the share of pairs whose order is told."""
+    """Returns what each document adds to the share of pairs whose order is predicted right."""
     if "pairs" in lines[0]:
         return _share(lines, "pairs_right", "pairs")
     return None
 
 
 class PretrainingAnswers(Answers):
-    """Counts of a document: its masked tokens, its pairs, and what the model tells of them.
+    """Counts of a document: its masked tokens, its pairs, and how many the model predicts right.
 
-    `gold` is how many tokens are masked, `prediction` how many of them the model names first. The
-    others are the sum of their losses, the `pairs`, and how many of these it tells.
+    `gold` is how many tokens are masked, `prediction` for how many of them the model's likeliest
+    token is the right one, and `masked_loss` the sum of their losses. `pairs` is how many pairs of
+    sentences there are, `pairs_right` for how many of them the order is predicted right.
     """
 
     task: ClassVar[str] = "pretraining"
@@ -129,7 +131,7 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         return contributions.loss(sums, weights)
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns the loss of who knows how often each token occurs, and nothing else."""
+        """Returns loss and perplexity of a guess by the frequencies of tokens alone."""
         if constant is None:
             return {}
         return {"loss": float(constant), "perplexity": float(np.exp(constant))}
@@ -139,7 +141,7 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         return
 
     def is_right(self, line: Line) -> None:
-        """Returns None: a document is told more or less well."""
+        """Returns None: a document has many masked tokens, of which some are predicted right."""
         return
 
     def is_error(self, line: Line) -> bool:

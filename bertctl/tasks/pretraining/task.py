@@ -50,8 +50,8 @@ class Pretraining(Task):
         masks: How tokens are masked.
         pairs: What windows of two parts are for; see `CorpusWindows`.
         auto_class: Class of the head, which depends on `pairs`.
-        unigram: Loss of who knows how often each token occurs, in nats; None where no training text
-            was read.
+        unigram: Cross-entropy in nats of a guess that knows the frequencies of tokens in the
+            training text and ignores the context; None where no training text was read.
     """
 
     masks: MaskingSection
@@ -182,8 +182,8 @@ class Pretraining(Task):
         """Returns (B, ...) counts and losses of the masked tokens of each window.
 
         `gold` is how many tokens are masked, `prediction` how many of them have the highest logit,
-        `masked_loss` the sum of their losses, `guesses` the model's words for the first few, and
-        `pairs_right` whether the order of a pair is told.
+        `masked_loss` the sum of their losses, `guesses` the ids that the model gives for the first
+        few, and `pairs_right` whether the order of a pair is predicted right.
         """
         size = len(batch.gold)
         is_right = outputs.words.argmax(dim=-1) == outputs.gold
@@ -251,7 +251,7 @@ class Pretraining(Task):
         return self.decode(outputs, features, rows)
 
     def constant_answer(self, train: Rows) -> float | None:
-        """Returns the loss of who knows how often each token occurs in the training text."""
+        """Returns the loss of a guess by the frequencies of tokens; see `unigram`."""
         return self.unigram
 
     def describe(self, rows: Rows) -> str:

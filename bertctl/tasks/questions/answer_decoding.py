@@ -274,17 +274,27 @@ def ranked_answers(
         first_window = features.first_window[i]
         windows_end = features.first_window[i + 1]
         lowest = first_window + int(null_sums[first_window:windows_end].argmin())
-        null_position = int(features.null_at[lowest])
-        start_logit, end_logit = outputs["null"][lowest].tolist()
-        no_answer = Candidate(
-            text="",
-            start=None,
-            window=lowest,
-            tokens=(null_position, null_position),
-            start_logit=start_logit,
-            end_logit=end_logit,
-        )
-        yield list(by_text.values()), no_answer
+        yield list(by_text.values()), _no_answer(outputs, features, lowest)
+
+
+def _no_answer(outputs: Outputs, features: AnswerFeatures, window: int) -> Candidate:
+    """Returns "no answer" with the logits that a window gives it.
+
+    Args:
+        outputs: What `keep_spans` kept of the windows.
+        features: The split.
+        window: Number of the window.
+    """
+    position = int(features.null_at[window])
+    start_logit, end_logit = outputs["null"][window].tolist()
+    return Candidate(
+        text="",
+        start=None,
+        window=window,
+        tokens=(position, position),
+        start_logit=start_logit,
+        end_logit=end_logit,
+    )
 
 
 def answer(
@@ -322,12 +332,9 @@ def answer(
     scores = np.array([candidate.score for candidate in visible], dtype=np.float64)
     weights = np.exp(scores - scores.max())
     probabilities = (weights / weights.sum()).tolist()
-    silent = not candidates or (unanswerable and odds > threshold)
-    if silent:
-        chosen = visible.index(null)
-    else:
-        chosen = visible.index(candidates[0])
-    listed = [
+    is_no_answer = not candidates or (unanswerable and odds > threshold)
+    chosen = visible.index(null if is_no_answer else candidates[0])
+    n_best_answers = [
         {
             "text": candidate.text,
             **candidate.place,
@@ -342,5 +349,5 @@ def answer(
         "probability": probabilities[chosen],
         **visible[chosen].place,
         "null_odds": odds,
-        "n_best": listed,
+        "n_best": n_best_answers,
     }

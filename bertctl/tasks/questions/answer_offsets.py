@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _SPACES = np.array([chr(code).isspace() for code in range(0x3001)])
+"""Whether each character is white space, by its number; U+3000 is the last one that is."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
             spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
             counts.append(0 if unknown is None else encoding.ids.count(unknown))
+    # The first array is the empty one that lets no texts be concatenated.
     lengths = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
     begins, ends = map(np.ascontiguousarray, np.concatenate(offsets).T)
     return Contexts(
@@ -104,9 +106,9 @@ def _without_blanks(offsets: Ints32, text: str) -> Ints32:
     Offsets are changed in place.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    is_space = np.append(
-        _SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False
-    )
+    has_low_code = codes < len(_SPACES)
+    is_space = _SPACES[np.minimum(codes, len(_SPACES) - 1)] & has_low_code
+    is_space = np.append(is_space, False)  # an offset may be the end of the text
     # Each pass moves all tokens by one blank, until none begins (then: ends) with one.
     while (begins_blank := is_space[offsets[:, 0]] & (offsets[:, 0] < offsets[:, 1])).any():
         offsets[:, 0] += begins_blank

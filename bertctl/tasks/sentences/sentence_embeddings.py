@@ -136,21 +136,15 @@ class SentenceEmbeddings(Task):
         if kind is SCORES and settings.loss in losses_for(SENTENCE_LOSSES, CLASSES.name):
             kind = CLASSES
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
-        if kind is SCORES:
-            scores = scores_of(train)
-        else:
-            scores = np.array([0.0, 1.0])  # other labels are no numbers, and have any range
-        low, high = settings.score_range or (float(scores.min()), float(scores.max()))
-        if settings.score_range and low >= high:
-            message = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
-            raise UsageError(message, remedy="Give the lowest score first: [0, 5].")
+        low, high = _score_range(settings, kind, train)
         if low >= high or (kind.has_classes and len(names) < 2):
             message = f"{train.source}: every label is the same; nothing can be learned"
             raise DataError(
                 message, remedy="Check `data.label_column=`, or add rows with other labels."
             )
         loss = _choose_loss(recipe, kind, names, train)
-        # Kept whatever these rows are: the rows of an evaluation may be labelled pairs.
+        # A requested label is kept for training rows of any kind, as the rows of an evaluation may
+        # be labelled pairs.
         requested = recipe.evaluation.positive_label
         positive = requested
         if kind is CLASSES and len(names) == 2:
@@ -246,8 +240,10 @@ class SentenceEmbeddings(Task):
         has_labels = rows.has("label")
         if has_labels:
             kind = self.kind_of(rows)
+        elif rows.has("pair"):
+            kind = MATCHES
         else:
-            kind = MATCHES if rows.has("pair") else TEXTS
+            kind = TEXTS
         names = [name for name in ("text", "pair", "negative") if rows.has(name)]
         # Prompts for queries and documents are used if the model was trained on matching pairs; a
         # model that was not trained here gets them for such rows.
@@ -263,7 +259,9 @@ class SentenceEmbeddings(Task):
             classes = np.zeros(len(rows), dtype=np.int64)
         text_numbers, texts = different(columns)  # equal texts are encoded once
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
+        # Keys are of texts without their prompts.
         keys = text_keys([rows.columns[name] for name in names])
+        # An equal text in the batch would be right, too, and is lost as a negative.
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
@@ -480,6 +478,29 @@ class SentenceEmbeddings(Task):
         if is_score:
             return float(str(label))
         return str(label)
+
+
+def _score_range(
+    settings: SentenceEmbeddingsSection, kind: RowKind, train: Rows
+) -> tuple[float, float]:
+    """Returns the scores that stand for the cosines 0 and 1: the recipe's, else those that occur.
+
+    It is 0 and 1 for rows without scores.
+
+    Raises:
+        UsageError: A range of the recipe that begins with the highest score.
+    """
+    if settings.score_range:
+        low, high = settings.score_range
+        if low >= high:
+            message = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
+            raise UsageError(message, remedy="Give the lowest score first: [0, 5].")
+        return low, high
+
+    if kind is not SCORES:
+        return 0.0, 1.0
+    scores = scores_of(train)
+    return float(scores.min()), float(scores.max())
 
 
 def _labels_of_rows(kind: str, names: Sequence[str]) -> str:

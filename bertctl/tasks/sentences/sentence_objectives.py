@@ -23,9 +23,10 @@ from bertctl.tasks.sentences.sentence_features import SentenceBatch, SentenceFea
 
 @dataclass(frozen=True)
 class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
-    """The squared distance of each pair's cosine from how near it is, 0 to 1.
+    """Squared difference of each pair's cosine from its label, which is 0 to 1.
 
-    See Reimers & Gurevych 2019, section 3.
+    See Reimers & Gurevych 2019, section 3. The other losses of embeddings inherit its batches and
+    settings, and compute another sum.
 
     Attributes:
         padding: How batches are filled up.
@@ -89,9 +90,9 @@ class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
 
 
 class ContrastiveObjective(SentenceObjective):
-    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine.
+    """Contrastive loss: matching pairs at distance 0, others at least the margin apart.
 
-    See Hadsell et al. 2006.
+    The distance is 1 - cosine. See Hadsell et al. 2006.
     """
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
@@ -106,9 +107,9 @@ class ContrastiveObjective(SentenceObjective):
 
 
 class TripletObjective(SentenceObjective):
-    """The third text farther than the second by the margin, in Euclidean distance.
+    """Triplet loss: the third text farther from the first than the second is, by the margin.
 
-    See Schroff et al. 2015.
+    The distance is Euclidean. See Schroff et al. 2015.
     """
 
     def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
@@ -126,10 +127,9 @@ class TripletObjective(SentenceObjective):
 
 
 class SoftmaxObjective(SentenceObjective):
-    """The class of a pair, told from u, v and their difference by a linear layer.
+    """Cross-entropy of a pair's class, which a linear layer predicts from u, v and |u - v|.
 
-    The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019,
-    section 3).
+    u and v are the vectors of the two texts. See Reimers & Gurevych 2019, section 3.
     """
 
     is_log_likelihood: ClassVar[bool] = True
@@ -143,9 +143,10 @@ class SoftmaxObjective(SentenceObjective):
 
 
 class CosentObjective(SentenceObjective):
-    """Pairs in the order of their scores (Su 2022).
+    """CoSENT loss (Su 2022): cosines of pairs in the order of their gold scores.
 
-    Every two that stand the wrong way round add to one loss.
+    Each two pairs of the batch are compared, and those in the wrong order make the loss of the
+    batch.
     """
 
     spans_batch: ClassVar[bool] = True
@@ -168,13 +169,10 @@ class CosentObjective(SentenceObjective):
 
 
 class MultipleNegatives(SentenceObjective):
-    """Each first text's own partner among all the batch's other texts.
+    """Multiple negatives ranking loss: a softmax that picks each first text's own second text.
 
-    See Henderson et al. 2017, section 4.4.
-
-    Those of pairs that do not belong together, and third texts, are wrong ones too. No text is
-    wrong for a first text where an equal one is right for it, or is the first text itself; of
-    labelled single texts, where it has its label.
+    See Henderson et al. 2017, section 4.4. The candidates are the second and third texts of all
+    rows of the batch. `not_negative` says which of them are left out, as they may be right, too.
     """
 
     spans_batch: ClassVar[bool] = True
