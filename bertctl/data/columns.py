@@ -167,11 +167,11 @@ def columns_named(
         if name is not None and name not in table.columns and role != optional:
             raise absent_column(name, table)
     names = [name for name in columns_by_role.values() if name is not None]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
-        raise UsageError(
-            f"the column '{repeated}' is named for two things", remedy=shown_columns(table)
-        )
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"the column '{name}' is named for two things", remedy=shown_columns(table)
+            )
     return names
 
 
@@ -186,11 +186,15 @@ def other_columns(
         canonical: Names of the canonical columns. An unread column with such a name is renamed:
             `label` -> `file_label`.
     """
-    return {
-        name if name not in canonical else beside_canonical(name): values
-        for name, values in table.columns.items()
-        if name not in used
-    }
+    unread: dict[str, Sequence[Any]] = {}
+    for name, values in table.columns.items():
+        if name in used:
+            continue
+        if name in canonical:
+            unread[beside_canonical(name)] = values
+        else:
+            unread[name] = values
+    return unread
 
 
 def beside_canonical(name: str) -> str:
@@ -259,8 +263,10 @@ def label_of(
         UsageError: none or several could be it, though one is needed.
     """
     candidates = [free[name] for name in usual if name in free]
-    if "label" in free or len(candidates) == 1:
-        return free.get("label") or candidates[0]
+    if "label" in free:
+        return free["label"]
+    if len(candidates) == 1:
+        return candidates[0]
     if not needed:
         return None
     flags = [name for name in candidates if are_flags(table.columns[name])]

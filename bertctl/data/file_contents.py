@@ -80,7 +80,7 @@ def no_rows_in(head: bytes) -> tuple[str, str] | None:
     """
     if head.startswith(b"PK\3\4"):
         return _zipped(head)
-    if head[257:262] == b"ustar":
+    if head[257:262] == b"ustar":  # where an archive of tar has its signature
         return "a tar archive", "Unpack it: tar -xf {file}"
     for signature, noun, remedy in _SIGNATURES:
         if head.startswith(signature):
@@ -157,7 +157,8 @@ def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
     for delimiter in _DELIMITERS:
         names = [name.strip(' "') for name in header.split(delimiter)]
         n_known = sum(map(known_name, names))
-        is_header = len(names) > 1 and max(map(len, names)) <= _LONGEST_CELL and n_known > 0
+        are_short = max(map(len, names)) <= _LONGEST_CELL
+        is_header = len(names) > 1 and n_known > 0 and are_short
         if is_header and _fit(lines, delimiter, len(names), sure=n_known > 1):
             return "tsv" if delimiter == "\t" else "csv"
     return None

@@ -34,9 +34,14 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
         candidates = ["id"]
     else:
         # Reversed, so that of names that differ only by case the first one stays.
-        by_name = {folded(name): name for name in reversed([*table.columns]) if name not in used}
-        candidates = [by_name[name] for name in OWN_ID_NAMES if name in by_name]
-    return next((name for name in candidates if not all(map(_is_blank, table.columns[name]))), None)
+        free = [name for name in reversed(list(table.columns)) if name not in used]
+        name_in_file = {folded(name): name for name in free}
+        candidates = [name_in_file[name] for name in OWN_ID_NAMES if name in name_in_file]
+    for name in candidates:
+        is_empty = all(map(_is_blank, table.columns[name]))
+        if not is_empty:
+            return name
+    return None
 
 
 def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
@@ -59,6 +64,10 @@ class FileIds:
     Args:
         column: Name in the file; None where the rows are numbered.
         are_strict: Whether a repeated id is refused. Otherwise it is counted.
+
+    Attributes:
+        _hashes: Hashes of the ids of each chunk so far, by which repeated ones are found.
+        _blank: Rows without an id so far.
     """
 
     def __init__(self, column: str | None = None, *, are_strict: bool = False) -> None:

@@ -67,7 +67,8 @@ def number_of_groups(keys: Sequence[Hashable]) -> int:
 def size_of_largest(keys: Sequence[Hashable]) -> int:
     """Returns how many rows have the key that most rows have."""
     if isinstance(keys, array):
-        return int(np.unique(keys, return_counts=True)[1].max())
+        _, sizes = np.unique(keys, return_counts=True)
+        return int(sizes.max())
     return max(Counter(keys).values(), default=0)
 
 
@@ -87,8 +88,8 @@ def first_positions(keys: Iterable[str]) -> Ints:
 
     low = np.frombuffer(hashes, dtype=np.int64)
     high = np.frombuffer(other_hashes, dtype=np.int64)
-    order = np.lexsort((high, low))  # equal ones stand together, in the order of their positions
-    begins_group = np.zeros(len(order), dtype=np.bool_)
+    order = np.lexsort((high, low))  # equal keys follow each other, in the order of their positions
+    begins_group = np.zeros(len(order), dtype=np.bool_)  # of equal keys, in this order
     begins_group[:1] = True
     for half in (low, high):
         ordered = half[order]
@@ -96,6 +97,7 @@ def first_positions(keys: Iterable[str]) -> Ints:
     starts = np.flatnonzero(begins_group)
     sizes = np.diff(starts, append=len(order))
 
+    # Each key of a group gets the position of the group's first one.
     positions = np.empty(len(order), dtype=np.int64)
     positions[order] = np.repeat(order[starts], sizes)
     blank_positions = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))

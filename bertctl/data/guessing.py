@@ -56,22 +56,36 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
             if reading is not None:
                 return _guess(path, task, reading, settings)
         except (UsageError, DataError) as error:
-            # Single rows of a file for this task may be wrong, which is then the message. Else
-            # another task is tried.
-            is_for_task = isinstance(error, KnownFormatError)
-            if isinstance(error, DataError) and not is_for_task:
-                # Else it isn't JSON at all, or has no rows in the form of this task.
-                is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form
-                is_for_task = (reader.is_sure and is_of_rows) or _is_mostly_for(
-                    reader, path, options
-                )
-            error.task = task if is_for_task else ""
-            if is_for_task:
+            if _is_fault_of_rows(error, reader, path, options):
+                error.task = task
                 raise
-            refusals.append(error)
+            error.task = ""
+            refusals.append(error)  # another task is tried
     # No task fits. What is wrong with rows says more than that columns can't be guessed.
     data_errors = [error for error in refusals if isinstance(error, DataError)]
     raise (data_errors or refusals)[-1]
+
+
+def _is_fault_of_rows(
+    error: BertctlError, reader: Reader, path: Path | MemoryFile, options: ReadOptions
+) -> bool:
+    """Returns whether a file is for a reader's task, and the error is about single rows of it.
+
+    Args:
+        error: That the reader has raised.
+        reader: Of the task.
+        path: The file.
+        options: How it is read.
+    """
+    if isinstance(error, KnownFormatError):
+        return True
+    if not isinstance(error, DataError):  # columns can't be guessed
+        return False
+    # An error without rows: the file isn't JSON, or has no rows in the form of this task.
+    is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form
+    if reader.is_sure and is_of_rows:
+        return True
+    return _is_mostly_for(reader, path, options)
 
 
 def _is_mostly_for(reader: Reader, path: Path | MemoryFile, options: ReadOptions) -> bool:
@@ -117,7 +131,8 @@ def _guess_in_words(
         part = f"{role} from '{name}'"
         if has_no_header and reading.rows.has(role):
             first_value = reading.rows.columns[role][0]
-            part += f" ({shorten(first_value, 30)})" if first_value is not None else ""
+            if first_value is not None:
+                part += f" ({shorten(first_value, 30)})"
         parts.append(part)
 
     sentence = f"{path} looks like {task}"
@@ -125,11 +140,8 @@ def _guess_in_words(
         sentence += f": {', '.join(parts)}"
     if "text" in reading.columns:
         known = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
-        not_read = [
-            name.removeprefix(beside_canonical(""))
-            for name in reading.rows.columns
-            if name not in known
-        ]
+        prefix = beside_canonical("")  # the file's own name is behind it
+        not_read = [name.removeprefix(prefix) for name in reading.rows.columns if name not in known]
         if not_read:
             sentence += f" (not read: {shorten(', '.join(not_read), 200)})"
     return sentence

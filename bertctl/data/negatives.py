@@ -86,7 +86,7 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
             row_negatives = []
         for number in range(max(len(row_positives), len(row_negatives))):
             rows.append(index)
-            positives.append(row_positives[number % len(row_positives)])
+            positives.append(row_positives[number % len(row_positives)])  # begins again at the end
             if row_negatives:
                 negatives.append(row_negatives[number % len(row_negatives)])
             else:
@@ -123,9 +123,10 @@ def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
 
 
 def _unfold_negatives(table: Table) -> Table:
-    """Returns a row for each wrong text of a row, which is in the first column of wrong texts.
+    """Returns a table with one column of wrong texts, and a row for each wrong text of a row.
 
-    `query,negative_1,negative_2` with `q,b,c` becomes `query,negative_1` with `q,b` and `q,c`.
+    `query,negative_1,negative_2` with `q,b,c` becomes `query,negative_1` with `q,b` and `q,c`. A
+    table with at most one such column stays as it is.
     """
     numbers: dict[str, int] = {}
     for name in table.columns:

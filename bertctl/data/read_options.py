@@ -158,10 +158,13 @@ class ReadOptions:
 
     def fitting(self, table: Table) -> "ReadOptions":
         """Returns the options without the column names of another file that this one has not."""
-        absent: dict[str, None] = {}
+        absent: dict[str, None] = {}  # fields of the settings that become None
         for hinted_field in self.hints:
             name_or_names = getattr(self.settings, hinted_field) or ()
-            names = {name_or_names} if isinstance(name_or_names, str) else set(name_or_names)
+            if isinstance(name_or_names, str):
+                names = {name_or_names}
+            else:
+                names = set(name_or_names)
             if not names <= table.columns.keys():
                 absent[hinted_field] = None
         return replace(self, settings=self.settings.model_copy(update=absent))

@@ -130,6 +130,23 @@ def _as_reading(
     )
 
 
+def _with_absent_columns(table: Table, columns: Any) -> Table:
+    """Returns a chunk of JSON Lines with a column of None for each that no row of it has.
+
+    The first of the columns that are read is not added: without it, the chunk is refused. Other
+    files have all columns in all chunks.
+
+    Args:
+        table: The chunk.
+        columns: Which column is which, by the chunks before.
+    """
+    if not table.lines:
+        return table
+    absent = [name for name in columns.used[1:] if name not in table.columns]
+    empty = {name: [None] * len(table) for name in absent}
+    return replace(table, columns={**table.columns, **empty})
+
+
 class Reader(ABC):
     """Makes rows of the files of one task.
 
@@ -192,7 +209,7 @@ class Reader(ABC):
 
     def columns_of(self, table: Table, options: ReadOptions) -> FileColumns:
         """Returns which column of a file is which, as the settings say or by the usual names."""
-        # what is read otherwise than by tables is never asked for columns
+        # Only `table_readings` calls it. A reader that makes rows in another way has no columns.
         raise NotImplementedError
 
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
@@ -230,31 +247,19 @@ class Reader(ABC):
         """
         known: Any = columns
         file_ids = FileIds()
-        n_rows = 0
-        n_sound = 0
-        n_blank = dict.fromkeys(dict(self.nouns), 0)
+        n_rows = 0  # rows of the file so far
+        n_sound = 0  # of these, rows that were not left out
+        n_blank = dict.fromkeys(dict(self.nouns), 0)  # canonical column -> blank texts so far
         if not options.label_needed:
             # It does not matter then why a row has no label.
             tables = map(without_marks, tables)
         for table in tables:
             if known is None:
                 options = options.fitting(table)
-                known = self._labelled_columns(table, options)
-                table = _one_row_per_task(table, known, options)
-                known, file_ids = self._with_ids(table, known, options)
-                say_guesses(
-                    table, replace(known, id=file_ids.column), options.settings, options.listener
-                )
-                if options.whole and options.label_needed:
-                    warn_of_splits(table, known, options.listener)
+                table, known, file_ids = self._first_table(table, options)
             else:
                 known = self.further_columns(known, table, options)
-                if table.lines:
-                    # A chunk of JSONL has only the columns that occur in it.
-                    absent = [name for name in known.used[1:] if name not in table.columns]
-                    empty = {name: [None] * len(table) for name in absent}
-                    table = replace(table, columns={**table.columns, **empty})
-                table = _one_row_per_task(table, known, options)
+                table = _one_row_per_task(_with_absent_columns(table, known), known, options)
             rows = self._sound_rows(
                 table,
                 known,
@@ -266,8 +271,8 @@ class Reader(ABC):
                 rows = replace(
                     rows, ids=options.skipped.ids(rows.lines, table.source, first_id=n_sound)
                 )
-            n_rows = n_rows + len(table)
-            n_sound = n_sound + len(rows)
+            n_rows += len(table)
+            n_sound += len(rows)
             if not len(rows):
                 continue
             for column in n_blank.keys() & rows.columns.keys():
@@ -284,6 +289,26 @@ class Reader(ABC):
                     noun=noun,
                 )
 
+    def _first_table(self, table: Table, options: ReadOptions) -> tuple[Table, Any, FileIds]:
+        """Decides which column is which by a file's first table, and reports what was guessed.
+
+        Args:
+            table: The first rows of the file.
+            options: How it is read.
+
+        Returns:
+            The table, with one row per task if several annotators have labelled it; which column is
+            which; and the ids that the file gives its rows.
+        """
+        columns = self._labelled_columns(table, options)
+        table = _one_row_per_task(table, columns, options)
+        columns, file_ids = self._with_ids(table, columns, options)
+        with_ids = replace(columns, id=file_ids.column)
+        say_guesses(table, with_ids, options.settings, options.listener)
+        if options.whole and options.label_needed:
+            warn_of_splits(table, columns, options.listener)
+        return table, columns, file_ids
+
     def _labelled_columns(self, table: Table, options: ReadOptions) -> Any:
         """Returns which column of a file is which, without a label column that nobody needs.
 
@@ -296,7 +321,9 @@ class Reader(ABC):
             return columns
         labels = table.columns[columns.label] if columns.label is not None else ()
         has_no_labels = all(label in self.no_label for label in labels)
-        return replace(columns, label=None) if has_no_labels else columns
+        if has_no_labels:
+            return replace(columns, label=None)
+        return columns
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file, and the column with the file's own ids, if it has one.
@@ -377,10 +404,9 @@ class Reader(ABC):
                 raise
         options.skipped.errors += errors
         sound = table.select(sound_positions)
-        rows = _numbered(
-            self.rows_of(sound, columns, options, first_id=first_id), table, sound_positions
-        )
-        if columns.id is None:
+        rows = self.rows_of(sound, columns, options, first_id=first_id)
+        rows = _numbered(rows, table, sound_positions)
+        if columns.id is None:  # rows that were left out keep their numbers
             rows = replace(rows, ids=[str(first_id + position) for position in sound_positions])
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
@@ -420,11 +446,12 @@ class Reader(ABC):
         if columns.id is not None or file_ids.column is not None:
             return rows
         if table.lines:
-            row_of_line = {line: row for row, line in enumerate(table.lines)}
-            return replace(rows, ids=[str(first_id + row_of_line[line]) for line in rows.lines])
-        return replace(
-            rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers]
-        )
+            position_of_line = {line: position for position, line in enumerate(table.lines)}
+            positions = [position_of_line[line] for line in rows.lines]
+        else:
+            # Numbers count from 1 in the file, positions from 0 in the table.
+            positions = [number - table.first - 1 for number in rows.numbers]
+        return replace(rows, ids=[str(first_id + position) for position in positions])
 
     def _check_one_by_one(
         self,

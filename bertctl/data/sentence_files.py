@@ -50,10 +50,7 @@ class SentenceColumns(TextColumns):
 
 @dataclass(frozen=True)
 class SentenceReader(TextReader):
-    """Makes rows of texts and pairs, of triplets, and of SQuAD's questions.
-
-    The latter have their paragraphs beside them.
-    """
+    """Makes rows of texts, pairs, triplets, and of SQuAD's questions with their paragraphs."""
 
     stratify: bool = False
     columns: tuple[str, ...] = ("text", "pair", "negative", "label")
@@ -91,20 +88,15 @@ class SentenceReader(TextReader):
             columns_named({"label": settings.label_column}, table)
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
-        free = {folded(name): name for name in table.columns}
-        negative_names = (settings.negative_column, *map(free.get, _NEGATIVES))
-        negative = next((name for name in negative_names if name in table.columns), None)
+        negative = _negative_column(table, settings.negative_column)
         without_negative = replace(
             table,
             columns={name: values for name, values in table.columns.items() if name != negative},
         )
         columns = choose_columns(without_negative, settings, label_needed=False)
         is_guessed = settings.label_column is None
-        if (
-            columns.pair is not None
-            and is_guessed
-            and folded(columns.label or "") not in LABEL_NAMES
-        ):
+        has_label_name = folded(columns.label or "") in LABEL_NAMES
+        if columns.pair is not None and is_guessed and not has_label_name:
             columns = replace(columns, label=None)  # a title, say: pairs need no label
         return SentenceColumns(**vars(columns), negative=negative)
 
@@ -124,7 +116,8 @@ class SentenceReader(TextReader):
             split=options.split,
             first_id=first_id,
         )
-        if rows.has("label") or not (options.keep_labels or options.label_needed):
+        needs_no_label = not options.keep_labels and not options.label_needed
+        if rows.has("label") or needs_no_label:
             return rows
         if rows.has("pair"):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
@@ -139,6 +132,22 @@ class SentenceReader(TextReader):
                 "`data.label_column=`.",
             )
         return rows
+
+
+def _negative_column(table: Table, from_recipe: str | None) -> str | None:
+    """Returns the column of texts that don't belong to the first ones; None if there is none.
+
+    Args:
+        table: The file.
+        from_recipe: The column that the recipe names. If the file lacks it, the usual names count.
+    """
+    if from_recipe in table.columns:
+        return from_recipe
+    name_in_file = {folded(name): name for name in table.columns}
+    for name in _NEGATIVES:
+        if name in name_in_file:
+            return name_in_file[name]
+    return None
 
 
 def _question_pairs(table: Table) -> Table:

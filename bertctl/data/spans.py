@@ -15,19 +15,10 @@ _STARTS = ("start_char", "start", "start_offset", "begin")
 _ENDS = ("end_char", "end", "end_offset", "stop")
 _LABELS = ("label", "type", "tag", "entity", "entity_group", "class")
 _SURFACES = (
-    *(
-        "text",
-        "surface",
-        "mention",
-        "surface_form",
-        "string",
-        "word",
-        "phrase",
-        "span_text",
-        "entity_text",
-    ),
-    *("covered_text", "coveredText", "matched_text", "mention_text"),
-)
+    "text", "surface", "mention", "surface_form", "string", "word", "phrase", "span_text",
+    "entity_text", "covered_text", "coveredText", "matched_text", "mention_text",
+)  # fmt: skip
+"""Usual names of the words that a file gives beside a span's offsets."""
 _BEGINNINGS_OF_WORDS = "\u0120\u2581"
 """Characters by which byte-level and SentencePiece tokens begin words."""
 _SHOWN = 5
@@ -53,8 +44,10 @@ class Misaligned:
 
     def add(self, example: str, *, lost: bool) -> None:
         """Counts a span that was widened, or was `lost`; the first ones are kept as examples."""
-        self.count += not lost
-        self.lost += lost
+        if lost:
+            self.lost += 1
+        else:
+            self.count += 1
         if len(self.examples) < _SHOWN:
             self.examples.append(example)
 
@@ -95,10 +88,15 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
 
     `{"start_offset": 0, "end_offset": 4, "type": "PER"}` -> `[0, 4, "PER"]`.
     """
-    return [
-        next((span[name] for name in names if name in span), None)
-        for names in (_STARTS, _ENDS, _LABELS)
-    ]
+    return [_first_field(span, names) for names in (_STARTS, _ENDS, _LABELS)]
+
+
+def _first_field(span: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Returns the field of the first of these names that a span has; None if it has none."""
+    for name in names:
+        if name in span:
+            return span[name]
+    return None
 
 
 def read_span(value: Any, where: str) -> Span:
@@ -176,13 +174,13 @@ def tags_of_spans(
     """
     starts = [start for start, _ in offsets]
     ends = [end for _, end in offsets]
-    entities: list[tuple[str, int, int]] = []
-    last_end = 0
-    last_span = ""
-    first_free_word = 0
-    disjoint = _longest(spans) if misaligned.longest else spans
-    misaligned.overlapping += len(spans) - len(disjoint)
-    for start, end, label in sorted(disjoint):
+    entities: list[tuple[str, int, int]] = []  # type, first word, word after the last one
+    last_end = 0  # of the span before, in characters
+    last_span = ""  # that span, for messages
+    first_free_word = 0  # behind the words of the span before
+    allowed_spans = _longest(spans) if misaligned.longest else spans
+    misaligned.overlapping += len(spans) - len(allowed_spans)
+    for start, end, label in sorted(allowed_spans):
         span_text = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             length = count(len(text), "character")
@@ -208,7 +206,8 @@ def tags_of_spans(
             misaligned.add(f"{where}: {span_text}", lost=True)
             continue
         words = text[starts[first_word] : ends[after - 1]]
-        if words != text[start:end].strip() or first_word != first_touched:
+        is_changed = words != text[start:end].strip() or first_word != first_touched
+        if is_changed:
             misaligned.add(f"{where}: {span_text}: taken as {words!r}", lost=False)
         entities.append((label, first_word, after))
         first_free_word = after
@@ -221,7 +220,7 @@ def _longest(spans: Sequence[Span]) -> list[Span]:
     The longest are taken first, of equal ones the one that begins first.
     """
     chosen: list[Span] = []
-    by_length = sorted(spans, key=lambda span: (span[0] - span[1], span))
+    by_length = sorted(spans, key=lambda span: (span[0] - span[1], span))  # the longest first
     for start, end, label in by_length:
         is_free = all(
             end <= chosen_start or start >= chosen_end for chosen_start, chosen_end, _ in chosen

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations import label_studio
 from bertctl.data.annotations.prodigy import with_chosen_options
 from bertctl.data.column_contents import are_flags, is_class_column
@@ -65,10 +66,11 @@ class TextReader(Reader):
         A .txt is lines in a stream that names no columns, else a table.
         """
         kind = input_kind(source, options)
-        is_table = any(
+        names_columns = any(
             getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints
         )
-        if kind == "lines" and (options.whole or options.label_needed or is_table):
+        is_table = options.whole or options.label_needed or names_columns
+        if kind == "lines" and is_table:
             kind = "tsv"
         if kind == "lines":
             columns = TextColumns(None, "text")
@@ -86,9 +88,10 @@ class TextReader(Reader):
         if reading is None:
             return None
         labels = reading.rows.columns["label"]
-        lists = (label for label in labels if isinstance(label, list))
-        if any(isinstance(part, list | dict) for part in chain.from_iterable(lists)):
-            return None  # spans
+        items = chain.from_iterable(label for label in labels if isinstance(label, list))
+        have_spans = any(isinstance(item, list | dict) for item in items)
+        if have_spans:  # the file is for token classification
+            return None
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
         if (kind == "class") == self.stratify:
@@ -98,8 +101,9 @@ class TextReader(Reader):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of tables, with a column per label (0 or 1) as one column of lists.
+        """Yields the rows of tables, the chunks of one file.
 
+        Columns that have 0 or 1 for one label each become one label column with lists of labels.
         The first table decides whether there are such columns.
         """
         annotated = (_as_annotated(table, options) for table in tables)
@@ -166,12 +170,9 @@ class TextReader(Reader):
         Raises:
             DataError: With file and line.
         """
+        has_form_of_several = columns.form is not None and columns.form.kind in _FORMS_OF_SEVERAL
         # A row that can have several labels can have none.
-        may_be_blank = (
-            options.labels.several
-            or options.labels.separator
-            or (columns.form and columns.form.kind in _FORMS_OF_SEVERAL)
-        )
+        may_be_blank = options.labels.several or options.labels.separator or has_form_of_several
         for index in range(len(rows)):
             if not self.stratify:
                 require_score(rows, index)
@@ -213,6 +214,24 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
         return []
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
+    flags = _guess_flags(table, settings)
+    if flags:
+        options.listener.say(
+            f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)"
+        )
+    return flags
+
+
+def _guess_flags(table: Table, settings: DataSection) -> list[str]:
+    """Returns the columns of nothing but 0 and 1, if there are two or more; else [].
+
+    Args:
+        table: The file's first rows.
+        settings: The columns of the texts, if they were named.
+
+    Raises:
+        UsageError: Another column has classes, or some of these columns may not be labels.
+    """
     free = {
         name: values
         for name, values in table.columns.items()
@@ -221,16 +240,12 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     flags = [name for name, values in free.items() if are_flags(values)]
     if len(flags) < 2:
         return []
-    texts = {
-        settings.text_column,
-        settings.pair_column,
-        *(name for name in free if folded(name) in TEXT_NAMES),
-    }
-    classes = [
-        name
-        for name in free
-        if name not in texts and name not in flags and is_class_column(free[name])
-    ]
+    classes = []
+    for name, values in free.items():
+        named_as_text = name in (settings.text_column, settings.pair_column)
+        has_role = named_as_text or folded(name) in TEXT_NAMES or name in flags
+        if not has_role and is_class_column(values):
+            classes.append(name)
     if classes:
         raise UsageError(
             f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 "
@@ -247,9 +262,6 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
             remedy=f"Name the labels: {label_columns_option(labels)}, or "
             f"{label_columns_option(flags)}.",
         )
-    options.listener.say(
-        f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)"
-    )
     return flags
 
 
@@ -267,15 +279,17 @@ def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> T
     labels: list[Any] = [[] for _ in range(len(table))]
     for name in names:
         for index, value in enumerate(table.columns[name]):
+            if isinstance(labels[index], DataError):  # by an earlier column
+                continue
             flag = FLAGS.get(str(value).strip())
-            if flag is None and not isinstance(labels[index], DataError):
+            if flag is None:
                 labels[index] = DataError(
                     f"{table.where(index)}: column '{name}' holds '{value!s:.40}' where 0 or 1 is "
                     "needed",
                     remedy="Each column of data.label_columns is a 0/1 flag of its label. "
                     "Correct it or name others.",
                 )
-            elif flag and not isinstance(labels[index], DataError):
+            elif flag:
                 labels[index].append(name)
     if lenient:
         labels = [None if isinstance(label, DataError) else label for label in labels]

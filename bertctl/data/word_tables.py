@@ -36,10 +36,13 @@ def sentence_column(names: Iterable[str]) -> str | None:
 
     `["Sentence #", "Word", "Tag"]` -> `Sentence #`. It is known by its name.
     """
-    by_name = {name.strip().casefold(): name for name in names}
-    if not any(name in by_name for name in _WORD_NAMES):
+    name_in_file = {name.strip().casefold(): name for name in names}
+    if not any(name in name_in_file for name in _WORD_NAMES):
         return None
-    return next((by_name[name] for name in by_name if name in _SENTENCE_NAMES), None)
+    for name in name_in_file:
+        if name in _SENTENCE_NAMES:
+            return name_in_file[name]
+    return None
 
 
 def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
@@ -55,16 +58,21 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
         DataError: A row without a word, or a sentence that continues after another one; with file
             and line.
     """
-    sentences: list[list[tuple[Table, int]]] = []  # of each, its rows: the chunk, and the position
+    # Sentences that were not yielded yet: of each, its rows as chunk and position in it.
+    sentences: list[list[tuple[Table, int]]] = []
     numbers_seen: set[str] = set()
-    column = ""
+    column = ""  # with the numbers of the sentences; empty until the first chunk has been seen
     for table in tables:
         number_column = sentence_column(table.columns)
-        if number_column is None or not (column or _is_word_table(table, number_column)):
+        if number_column is None:
+            yield table
+            continue
+        is_first = not column
+        if is_first and not _is_word_table(table, number_column):
             yield table
             continue
         column = number_column
-        if len(sentences) > 1:  # the last sentence may go on in this table
+        if len(sentences) > 1:  # the last sentence may continue in this table
             yield _joined(sentences[:-1], column)
             del sentences[:-1]
         for row, number in enumerate(table.columns[column]):
@@ -90,13 +98,10 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
 
 def _is_word_table(table: Table, column: str) -> bool:
     """Returns whether the words are single words, and the column `column` numbers sentences."""
-    word = _word_column(table)
     numbers = [str(value) for value in table.columns[column] if not _is_blank(value)]
-    return (
-        bool(numbers)
-        and all(map(_NUMBER.fullmatch, numbers))
-        and not any(isinstance(value, list | tuple) for value in table.columns[word])
-    )
+    are_numbers = bool(numbers) and all(map(_NUMBER.fullmatch, numbers))
+    words = table.columns[_word_column(table)]
+    return are_numbers and not any(isinstance(value, list | tuple) for value in words)
 
 
 def _word_column(table: Table) -> str:
@@ -126,7 +131,7 @@ def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Ta
     Raises:
         DataError: A row has no word.
     """
-    first_table, first_row = sentences[0][0]
+    first_table, first_row = sentences[0][0]  # that of the first word
     word = _word_column(first_table)
     columns: dict[str, list[Any]] = {name: [] for name in first_table.columns}
     for sentence in sentences:
@@ -136,7 +141,10 @@ def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Ta
                 raise DataError(message, remedy="Write the word, or take the row out.")
         for name, cells in columns.items():
             values = [table.columns[name][row] for table, row in sentence]
-            cells.append(values[0] if name == column else values)
+            if name == column:
+                cells.append(values[0])
+            else:
+                cells.append(values)
     columns[word] = [[str(value) for value in values] for values in columns[word]]
     lines: list[int] = []
     numbers: list[int] = []

@@ -77,27 +77,38 @@ def agreed_label(
             return NoLabel("predictions alone" if annotations else absent)
         chosen = [annotation for annotation in of_people if annotation.is_truth] or of_people
 
-    problem = next(
-        (entry.label for entry in chosen if isinstance(entry.label, UnusableLabel)), None
-    )
-    if problem is not None:
-        return problem
+    for annotation in chosen:
+        if isinstance(annotation.label, UnusableLabel):
+            return annotation.label
     if len({key(annotation.label) for annotation in chosen}) == 1:
         return chosen[0].label
+    return _disagreement(chosen, show)
 
+
+def _disagreement(annotations: Sequence[Annotation], show: Callable[[Any], str]) -> UnusableLabel:
+    """Returns why different labels of one row can't be learned, with what annotators gave.
+
+    Args:
+        annotations: With the labels.
+        show: Returns a label in a few words.
+    """
     answers = []
-    for entry in chosen[:4]:
-        name = entry.names[0] if entry.names else "?"
-        answers.append(f"{name}: {shorten(show(entry.label), 80)}")
+    for annotation in annotations[:4]:
+        name = annotation.names[0] if annotation.names else "?"
+        answers.append(f"{name}: {shorten(show(annotation.label), 80)}")
     all_answers = "; ".join(answers)
-    names = list(dict.fromkeys(entry.names[0] for entry in chosen if entry.names))
+    names = list(
+        dict.fromkeys(annotation.names[0] for annotation in annotations if annotation.names)
+    )
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
         remedy += (
             " Or take those of one: `data.annotator=NAME` (data.annotator in a recipe), such as "
             f"{listing(names)}."
         )
-    return UnusableLabel(f"its {len(chosen)} annotations are not the same ({all_answers})", remedy)
+    return UnusableLabel(
+        f"its {len(annotations)} annotations are not the same ({all_answers})", remedy
+    )
 
 
 def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
@@ -112,19 +123,23 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
         label: The label's column.
         annotator: Whose labels count; None for all.
     """
-    columns = next((pair for pair in _TASK_AND_ANNOTATOR if set(pair) <= set(table.columns)), None)
-    if columns is None or (columns[0] == "id" and "annotation_id" not in table.columns):
+    columns = _task_and_annotator(table)
+    if columns is None:
         return _with_agreed_users(table, label, annotator)
-    tasks, people = (table.columns[name] for name in columns)
+    task_column, annotator_column = columns
+    tasks = table.columns[task_column]
+    people = table.columns[annotator_column]
     rows_by_task: dict[Any, list[int]] = {}
     for row_number, task in enumerate(tasks):
-        # A row without a task is one by itself; a tuple is never equal to a row's number.
+        # A row without a task is a task of its own, under its number. Tasks are put into a tuple,
+        # which is never equal to a number.
         task_key = row_number if task is None else (task,)
         rows_by_task.setdefault(task_key, []).append(row_number)
 
     labels = list(table.columns[label])
     for rows in rows_by_task.values():
-        if annotator is None and len({people[row] for row in rows}) == 1:
+        has_one_annotator = len({people[row] for row in rows}) == 1
+        if annotator is None and has_one_annotator:
             continue
         annotations = [Annotation((str(people[row]),), labels[row]) for row in rows]
         agreed = agreed_label(
@@ -147,6 +162,16 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
             if row != labelled_row:
                 labels[row] = NoLabel("same row by another annotator")
     return replace(table, columns={**table.columns, label: labels})
+
+
+def _task_and_annotator(table: Table) -> tuple[str, str] | None:
+    """Returns the columns with the task and the annotator of each row; None if it has no such."""
+    for task_column, annotator_column in _TASK_AND_ANNOTATOR:
+        if task_column in table.columns and annotator_column in table.columns:
+            # `id` and `annotator` may be in any file; Label Studio's has `annotation_id`, too.
+            is_of_tool = task_column != "id" or "annotation_id" in table.columns
+            return (task_column, annotator_column) if is_of_tool else None
+    return None
 
 
 def unapproved(table: Table) -> str:

@@ -111,13 +111,15 @@ def _read(
         else:
             joined = None
         if joined is None:
-            n_parted += len(parts) > 1
+            if len(parts) > 1:
+                n_parted += 1
             continue
         kind = annotation["infons"].get("type")
         if not kind:
+            start, end = joined
             raise DataError(
-                f"{where}: the annotation {shorten(repr(text[slice(*joined)]))} ({joined[0]} to "
-                f"{joined[1]}) has no type",
+                f"{where}: the annotation {shorten(repr(text[start:end]))} ({start} to {end}) has "
+                "no type",
                 remedy='Its `infons` need a "type", such as {"type": "Chemical"}.',
             )
         spans.append((*joined, str(kind)))
@@ -229,15 +231,20 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 def _entry(document: Document) -> dict[str, Any]:
     """Returns a text with its spans as a document of BioC with one passage."""
-    annotations = [
-        {
-            "id": str(number),
-            "infons": {"type": kind, **({} if score is None else {"score": score})},
-            "text": document.text[start:end],
-            "locations": [{"offset": start, "length": end - start}],
-        }
-        for number, ((start, end, kind), score) in enumerate(document.scored, start=1)
-    ]
+    annotations: list[dict[str, Any]] = []
+    for number, (span, score) in enumerate(document.scored, start=1):
+        start, end, kind = span
+        infons: dict[str, Any] = {"type": kind}
+        if score is not None:
+            infons["score"] = score
+        annotations.append(
+            {
+                "id": str(number),
+                "infons": infons,
+                "text": document.text[start:end],
+                "locations": [{"offset": start, "length": end - start}],
+            }
+        )
     passage = {
         "offset": 0,
         "infons": {},

@@ -70,13 +70,14 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
                 remedy="A span is `T1<TAB>PER 0 9<TAB>Anna Berg`, with tabs between its three "
                 "parts.",
             )
-        parts = [(int(start), int(end)) for start, end in map(str.split, match[2].split(";"))]
+        kind, offsets, surface = match.groups()
+        parts = [(int(start), int(end)) for start, end in map(str.split, offsets.split(";"))]
         joined = joined_parts(text, parts)
         if joined is None:
             n_parted += 1
             continue
-        spans.append((*joined, match[1]))
-        surfaces.append(match[3])
+        spans.append((*joined, kind))
+        surfaces.append(surface)
     if other_lines and options.label_needed:
         counted = ", ".join(count(number, name) for name, number in other_lines.items())
         listener.warn(f"{source}: {counted} are not read: entities are learned without them")
@@ -95,8 +96,11 @@ def _described(line: str) -> list[str]:
     name = _OTHER_LINES.get(line[:1])
     if name is None:
         return []
-    kind = line.partition("\t")[2].split(" ")[0]
-    return [f"{kind} {name}" if name == "attribute" and kind else name]
+    _, _, content = line.partition("\t")
+    kind, _, _ = content.partition(" ")
+    if name == "attribute" and kind:
+        return [f"{kind} {name}"]
+    return [name]
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

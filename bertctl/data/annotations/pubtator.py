@@ -26,6 +26,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     Raises:
         DataError: A line that is neither a text nor a span, with file and line.
     """
+    # By the name of the document: title and abstract, its spans, and the words of each span.
     texts: dict[str, list[str]] = {}
     spans: dict[str, list[Span]] = {}
     surfaces: dict[str, list[str | None]] = {}
@@ -44,12 +45,14 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
                     f"{where}: this is neither a text nor a span of PubTator: {line!r:.80}"
                 )
             continue
-        if columns[1].replace("_", "").isalpha():  # a relation, as BioRED has them
+        text_name, start, end, surface, kind = columns[:_SPAN_COLUMNS]
+        if start.replace("_", "").isalpha():  # a relation, as BioRED has them
             continue
-        if columns[0] not in texts or not (columns[1].isdecimal() and columns[2].isdecimal()):
+        has_offsets = start.isdecimal() and end.isdecimal()
+        if text_name not in texts or not has_offsets:
             raise DataError(f"{where}: this is not a span of a text above it: {line!r:.80}")
-        spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
-        surfaces.setdefault(columns[0], []).append(columns[3])
+        spans.setdefault(text_name, []).append((int(start), int(end), kind))
+        surfaces.setdefault(text_name, []).append(surface)
     for name, parts in texts.items():
         yield Document(
             name,

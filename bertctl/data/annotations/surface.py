@@ -1,7 +1,7 @@
 """The words that a file gives beside a span, compared with what the span's offsets mark."""
 
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
 from bertctl.errors import DataError
 from bertctl.words import shorten
@@ -92,26 +92,26 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
 
     In an emoji and `Anna`, offsets 2 to 6 that count UTF-16 are 1 to 5.
     """
-    widths: list[tuple[str, Callable[[int], int]]] = [
-        (
-            "the offsets count UTF-16 code units, in which an emoji is two",
-            lambda index: 1 + (text[index] > "\uffff"),
-        ),
-        (
-            "the offsets count bytes (UTF-8)",
-            lambda index: len(text[index].encode("utf-8", "surrogatepass")),
-        ),
-        (
-            "the offsets count a line end (CR LF) as one character",
-            lambda index: int(text[index : index + 2] != "\r\n"),
-        ),
-        (
-            "the offsets count a line end as two characters (CR LF)",
-            lambda index: 1 + (text[index] == "\n" and text[index - 1 : index] != "\r"),
-        ),
-    ]
-    for counting, width in widths:
-        positions = _positions(len(text), width)
+    before = ["", *text][: len(text)]  # the character before each one
+    after = [*text[1:], ""][: len(text)]
+    # How much each character of the text counts: 0, 1 or more.
+    widths_by_counting = {
+        "the offsets count UTF-16 code units, in which an emoji is two": [
+            2 if character > "\uffff" else 1 for character in text
+        ],
+        "the offsets count bytes (UTF-8)": [
+            len(character.encode("utf-8", "surrogatepass")) for character in text
+        ],
+        "the offsets count a line end (CR LF) as one character": [
+            0 if pair == ("\r", "\n") else 1 for pair in zip(text, after, strict=True)
+        ],
+        "the offsets count a line end as two characters (CR LF)": [
+            2 if character == "\n" and previous != "\r" else 1
+            for previous, character in zip(before, text, strict=True)
+        ],
+    }
+    for counting, widths in widths_by_counting.items():
+        positions = _positions(widths)
         if start in positions and end in positions:
             differs = (positions[start], positions[end]) != (start, end)
             if differs:
@@ -122,12 +122,16 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
         yield start - 1, end, "the offsets count from 1, the end included"
 
 
-def _positions(length: int, width: Callable[[int], int]) -> dict[int, int]:
-    """Returns offset -> character, for offsets in which each character has a width."""
+def _positions(widths: Sequence[int]) -> dict[int, int]:
+    """Returns offset -> position of the character that begins there, and of the end of the text.
+
+    Args:
+        widths: How much each character counts in these offsets.
+    """
     positions = {}
     offset = 0
-    for index in range(length):
-        positions[offset] = index
-        offset += width(index)
-    positions[offset] = length
+    for position, width in enumerate(widths):
+        positions[offset] = position
+        offset += width
+    positions[offset] = len(widths)
     return positions
