@@ -5,7 +5,7 @@ weights that config.json does not describe) is left to transformers, which knows
 wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,14 +56,15 @@ _USUAL_SIZES = tuple(names[0] for names in SIZES.values())
 
 @dataclass(frozen=True)
 class _Described:
-    """What a model's files say of its network.
+    """Description of a network by a model's files.
 
     Attributes:
-        family: of it.
-        config: its config.json.
-        sizes: that this says, and `pad`.
-        stored: the weights in the files.
-        encoder_prefix: how the names of the encoder's begin.
+        family: Of the network.
+        config: Its config.json.
+        sizes: The sizes in it, by the names of `SIZES`, and `pad`, the id of the padding token.
+        stored: The weights in the files, by name.
+        encoder_prefix: How the names of the encoder's weights begin in the files, such as `bert.`;
+            empty if only an encoder was saved.
     """
 
     family: Family
@@ -73,7 +74,7 @@ class _Described:
     encoder_prefix: str
 
     def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
-        """Returns the encoder, its weights still to come."""
+        """Returns the encoder without weights, to be filled by `_fill`."""
         return Encoder(
             self.family,
             self.config,
@@ -83,19 +84,21 @@ class _Described:
         )
 
     def network(self, kind: str, shares: Shares) -> Network | None:
-        """Returns the encoder under a head, its weights still to come.
+        """Returns the encoder under a head, without weights, to be filled by `_fill`.
 
-        It is None of another kind of head.
+        None if the head is none of `torch_bert.py`, or config.json doesn't name its outputs.
+
+        Args:
+            kind: Of the head, such as `SequenceClassification`.
+            shares: Of the dropouts.
         """
         if kind == "MultipleChoice":
             outputs = 1
         else:
             outputs = _outputs(self.config)
-        if (
-            not outputs
-            or kind not in (*OF_TOKENS, *OF_TEXTS)
-            or (kind, self.family.encoder) in _UNUSUAL
-        ):
+        is_known = kind in (*OF_TOKENS, *OF_TEXTS)
+        is_unusual = (kind, self.family.encoder) in _UNUSUAL
+        if not outputs or not is_known or is_unusual:
             return None
         has_pooler = self.family.reads_pooler(kind)
         return Network(
@@ -108,20 +111,25 @@ class _Described:
         )
 
     def stored_tensors(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
-        """Returns the weight in the files of each parameter of a network.
+        """Returns the weight in the files for each parameter of a network, by the parameter's name.
 
-        It is None where there is none of its shape.
+        None where the files have no such weight, or one of another shape.
         """
-        tensors = {}
+        tensors: dict[str, StoredTensor | None] = {}
         for name, parameter in network.named_parameters():
             tensor = self.stored.get(self.stored_as(name, network))
-            tensors[name] = (
-                tensor if tensor is not None and tensor.shape == parameter.shape else None
-            )
+            tensors[name] = None
+            if tensor is not None and tensor.shape == parameter.shape:
+                tensors[name] = tensor
         return tensors
 
     def stored_as(self, name: str, network: Encoder | Network) -> str:
-        """Returns what the files call a parameter of a network."""
+        """Returns the name in the files of a parameter of a network.
+
+        Args:
+            name: Of the parameter in the network.
+            network: An encoder, or one under a head. The files may have either.
+        """
         if isinstance(network, Network):
             prefix = f"{self.family.encoder}."
         else:
@@ -132,67 +140,58 @@ class _Described:
 
 
 def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | None:
-    """Returns what the files say, if it is as the family usually has it."""
+    """Returns the description of a network, None if it is none of `torch_bert.py`.
+
+    Args:
+        source: The model's files.
+        config: Of the network; it differs from the files' config.json if the head is new.
+    """
     family = FAMILIES.get(family_of(config))
-    if family is None:
-        sizes = None
-    else:
-        sizes = _sizes(config, family)
-    if family is None or sizes is None or not _is_plain(config, family):
+    if family is None or not _is_plain(config, family):
+        return None
+    sizes = _sizes(config, family)
+    if sizes is None:
         return None
     stored = stored_weights(source.folder)
-    # These older names are left to transformers.
+    # Transformers renames these old names of weights.
     if any(name.endswith((".gamma", ".beta")) for name in stored):
         return None
     prefix = f"{family.encoder}."
+    has_prefix = any(name.startswith(prefix) for name in stored)
     return _Described(
-        family,
-        config,
-        sizes,
-        stored,
-        prefix if any(name.startswith(prefix) for name in stored) else "",
+        family=family,
+        config=config,
+        sizes=sizes,
+        stored=stored,
+        encoder_prefix=prefix if has_prefix else "",
     )
 
 
 def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
-    """Returns a model's network to answer with, on the CPU and in fp32.
+    """Returns a model's network for inference, on the CPU and in fp32.
 
-    It is None where it is left to transformers.
+    None if it is none of `torch_bert.py`, or if the files lack any of its weights. Transformers
+    loads it then, or says what is wrong.
 
     Args:
-        source: the model's files.
-        auto_class: name of the Auto class in transformers that has the head.
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the head.
 
     Raises:
-        UnavailableError: the weights can't be read.
+        UnavailableError: The weights can't be read.
     """
     description = _described(source, source.config)
-    kind = auto_class.removeprefix("AutoModelFor")
-    still = Shares()
     if description is None:
         return None
     with torch.device("meta"):
-        if auto_class == BARE:
-            has_pooler = (
-                description.family.has_pooler
-                and f"{description.encoder_prefix}pooler.dense.weight" in description.stored
-            )
-            network: Encoder | Network | None = description.encoder(still, has_pooler=has_pooler)
-        else:
-            is_saved_so = description.encoder_prefix and kind in str(
-                source.config.get("architectures")
-            )
-            if is_saved_so:
-                network = description.network(kind, still)
-            else:
-                network = None
+        network = _network_as_saved(description, auto_class)
     if network is None:
-        tensors = {}
-    else:
-        tensors = description.stored_tensors(network)
-    weights = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-    if network is None or len(weights) < len(tensors):
         return None
+    weights = {}
+    for name, tensor in description.stored_tensors(network).items():
+        if tensor is None:
+            return None
+        weights[name] = tensor
     if isinstance(network, Network):
         keep_in_fp32(network)
     _fill(network, weights)
@@ -201,110 +200,147 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     return network.eval()
 
 
+def _network_as_saved(description: _Described, auto_class: str) -> Encoder | Network | None:
+    """Returns the network that an Auto class loads, without weights or dropout.
+
+    None if the files have another head than the Auto class.
+    """
+    no_dropout = Shares()
+    if auto_class == BARE:
+        has_pooler = (
+            description.family.has_pooler
+            and f"{description.encoder_prefix}pooler.dense.weight" in description.stored
+        )
+        return description.encoder(no_dropout, has_pooler=has_pooler)
+    kind = auto_class.removeprefix("AutoModelFor")
+    has_this_head = kind in str(description.config.get("architectures"))
+    if not description.encoder_prefix or not has_this_head:
+        return None
+    return description.network(kind, no_dropout)
+
+
 def network_to_train(
     source: ModelSource, auto_class: str, config: Mapping[str, Any]
 ) -> tuple[Encoder | Network, tuple[str, ...]] | None:
-    """Returns a network on the CPU and in fp32, and its new weights by name.
+    """Returns a network on the CPU and in fp32, and the names of its new weights.
 
-    It is None where it is left to transformers.
+    The files may lack weights of the pooler and of the head. These are drawn by torch's generator,
+    as transformers does it.
 
-    What the files lack of the pooler and of the head is drawn by torch's generator, as transformers
-    does it.
+    None if the network is none of `torch_bert.py`, or if its weights can't be told apart from those
+    in the files without transformers.
 
     Args:
-        source: the model's files.
-        auto_class: name of the Auto class in transformers that has the head, or none.
-        config: of the network as it is to be.
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the head.
+        config: Of the network to be trained, with the fields of a new head.
 
     Raises:
-        UnavailableError: the weights can't be read.
+        UnavailableError: The weights can't be read.
     """
     description = _described(source, config)
-    kind = auto_class.removeprefix("AutoModelFor")
     if description is None:
-        shares = None
-    else:
-        shares = _shares(config, description.family, kind)
-    deviation = config.get("initializer_range")
-    if (
-        description is None
-        or shares is None
-        or type(deviation) is not float
-        or not _is_valid(source.config, description.family)
-    ):
+        return None
+    kind = auto_class.removeprefix("AutoModelFor")
+    shares = _shares(config, description.family, kind)
+    has_deviation = type(config.get("initializer_range")) is float  # of new weights
+    if shares is None or not has_deviation or not _is_valid(source.config, description.family):
         return None
     network: Encoder | Network | None
     with torch.device("meta"):
-        is_bare = auto_class == BARE
-        if is_bare:
+        if auto_class == BARE:
             network = description.encoder(shares, has_pooler=description.family.has_pooler)
         else:
             network = description.network(kind, shares)
     if network is None:
-        tensors = {}
-    else:
-        tensors = description.stored_tensors(network)
-    new_weights = [name for name, tensor in tensors.items() if tensor is None]
-    prefix = f"{description.family.encoder}."
-    encoder_prefix = "" if is_bare else prefix
-    if network is None or any(
-        name.startswith(encoder_prefix) and "pooler" not in name for name in new_weights
+        return None
+
+    weights = {}
+    new_weights = []
+    for name, tensor in description.stored_tensors(network).items():
+        if tensor is None:
+            new_weights.append(name)
+        else:
+            weights[name] = tensor
+    new_modules = dict.fromkeys(_module_of(name) for name in new_weights)  # each once, in order
+    # Transformers keeps the weight of a module whose bias alone is new, and draws no whole module.
+    has_half_module = any(_module_of(name) in new_modules for name in weights)
+    if (
+        _lacks_encoder_weight(network, description.family, new_weights)
+        or has_half_module
+        or _has_other_names(description, network, new_weights)
     ):
         return None
-    modules = dict.fromkeys(name.rpartition(".")[0] for name in new_weights)
-    halves = any(
-        tensor is not None and name.rpartition(".")[0] in modules
-        for name, tensor in tensors.items()
-    )
-    of_others = {description.stored_as(name, network) for name in tensors}
-    elsewhere: set[str] = set()
-    for name in new_weights:
-        elsewhere |= {name, prefix + name, name.removeprefix(prefix)}
-    elsewhere -= of_others
-    # transformers keeps a half, and looks under either name
-    if halves or elsewhere & description.stored.keys():
-        return None
-    _fill(
-        network,
-        {name: tensor for name, tensor in tensors.items() if tensor is not None},
-        is_trained=True,
-    )
+
+    _fill(network, weights, is_trained=True)
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new_weights}
     network.load_state_dict(drawn, strict=False, assign=True)
-    for name in modules:
-        initialise(network, network.get_submodule(name))
+    for module in new_modules:
+        initialise(network, network.get_submodule(module))
     network.requires_grad_(requires_grad=True)
     return network.eval(), tuple(new_weights)
 
 
-def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
-    """Returns the sizes that config.json has to say.
+def _module_of(parameter: str) -> str:
+    """Returns the name of the module that a parameter belongs to."""
+    return parameter.rpartition(".")[0]
 
-    It is None where it leaves one to a class, or says one in two ways.
+
+def _lacks_encoder_weight(
+    network: Encoder | Network, family: Family, new_weights: Sequence[str]
+) -> bool:
+    """Returns whether a new weight is the encoder's, but not its pooler's."""
+    prefix = f"{family.encoder}." if isinstance(network, Network) else ""
+    return any(name.startswith(prefix) and "pooler" not in name for name in new_weights)
+
+
+def _has_other_names(
+    description: _Described, network: Encoder | Network, new_weights: Sequence[str]
+) -> bool:
+    """Returns whether the files may have new weights of a network under other names.
+
+    Transformers looks up each name with and without the encoder's prefix. A weight under such a
+    name counts if no other parameter of the network has that name in the files.
     """
-    numbers = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
-    says_two = any(
-        config.get(name, number) != number
-        for name, number in zip(_USUAL_SIZES, numbers.values(), strict=True)
-    )
-    numbers["pad"] = config.get("pad_token_id")
-    sizes = {
-        size: number
-        for size, number in numbers.items()
-        if type(number) is int and (number > 0 or size == "pad")
-    }
-    if says_two or sizes.keys() != numbers.keys() or sizes["hidden"] % sizes["heads"]:
+    prefix = f"{description.family.encoder}."
+    names: set[str] = set()
+    for name in new_weights:
+        names |= {name, prefix + name, name.removeprefix(prefix)}
+    expected_names = set()
+    for name, _ in network.named_parameters():
+        expected_names.add(description.stored_as(name, network))
+    return not description.stored.keys().isdisjoint(names - expected_names)
+
+
+def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
+    """Returns the sizes in a config.json, by the names of `SIZES`, and `pad`.
+
+    None if a size is missing (transformers then has a default), is no positive whole number, or has
+    another value under the name that BERT has for it.
+    """
+    sizes = {}
+    for size, name, usual_name in zip(SIZES, family.sizes, _USUAL_SIZES, strict=True):
+        number = config.get(name)
+        if type(number) is not int or number <= 0 or config.get(usual_name, number) != number:
+            return None
+        sizes[size] = number
+    pad_id = config.get("pad_token_id")
+    if type(pad_id) is not int or sizes["hidden"] % sizes["heads"]:
         return None
-    return sizes
+    return {**sizes, "pad": pad_id}
 
 
 def _outputs(config: Mapping[str, Any]) -> int:
-    """Returns how many answers config.json names; 0 where it does not say so in one way."""
+    """Returns how many outputs a config.json gives the head.
+
+    0 if its labels are not numbered as usual, or `num_labels` is another number than theirs.
+    """
     labels = config.get("id2label", {})
-    if not isinstance(labels, dict) or not all(
-        name.isdecimal() and str(int(name)) == name for name in labels
-    ):
+    if not isinstance(labels, dict):
         return 0
+    for label_number in labels:
+        if not label_number.isdecimal() or str(int(label_number)) != label_number:
+            return 0
     number = config.get("num_labels", len(labels) or 2)
     if type(number) is int and len(labels) in (0, number):
         return number
@@ -312,48 +348,44 @@ def _outputs(config: Mapping[str, Any]) -> int:
 
 
 def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
-    """Returns whether a model is as those of its family usually are."""
+    """Returns whether a config.json has all fields of its family, with the usual values."""
     epsilon = family.epsilon or config.get("layer_norm_eps")
-    kinds = config.get("type_vocab_size")
-    is_said = (
-        type(epsilon) is float
-        and epsilon > 0
-        and (not family.has_segments or (type(kinds) is int and kinds > 0))
-    )
-    is_wide = family.encoder != "electra" or type(config.get("embedding_size")) is int
+    has_epsilon = type(epsilon) is float and epsilon > 0
+    n_segments = config.get("type_vocab_size")
+    has_segments = not family.has_segments or (type(n_segments) is int and n_segments > 0)
+    has_width = family.encoder != "electra" or type(config.get("embedding_size")) is int
     is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
     is_changed = config.get("pruned_heads") or config.get("long_text")
-    return (
-        is_said
-        and is_wide
-        and is_usual
-        and not is_changed
-        and config.get(family.activation) == "gelu"
-    )
+    has_gelu = config.get(family.activation) == "gelu"
+    return has_epsilon and has_segments and has_width and is_usual and not is_changed and has_gelu
 
 
 def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
-    """Returns whether transformers would load a config.json.
+    """Returns whether transformers would load the config.json of a model that gets a new head.
 
-    Only what the network's own checks don't see is looked at.
+    `_described` has checked the config with the new head's fields; this one has the old head's.
     """
-    truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
-    ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
-    return (
-        truths
-        and ids
-        and bool(_outputs(config))
-        and _is_plain({**config, "long_text": None}, family)
-    )
+    has_truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
+    has_ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
+    has_outputs = _outputs(config) > 0
+    # The new head replaces what an earlier one said of long texts.
+    is_plain = _is_plain({**config, "long_text": None}, family)
+    return has_truths and has_ids and has_outputs and is_plain
 
 
 def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
-    """Returns what the dropouts leave out in training, by config.json.
+    """Returns the probabilities of the dropouts by a config.json.
 
-    It is None where it says so in an unusual way.
+    None if one is no number from 0 to below 1.
+
+    Args:
+        config: Of the network.
+        family: Of the network; it names the fields.
+        kind: Of the head, such as `SequenceClassification`.
     """
     fields = [*family.dropouts, family.of_heads.get(kind)]
     shares = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
+    # A head without a probability of its own has that of the embeddings.
     if shares[-1] is None and fields[-1] == ("classifier_dropout", None):
         shares[-1] = shares[-2]
     if all(type(share) in (int, float) and 0 <= share < 1 for share in shares):
@@ -364,9 +396,13 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
 def _fill(
     network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
 ) -> None:
-    """Gives a network the weights of files.
+    """Gives a network the weights of files, in fp32.
 
-    Weights that are trained are copied, since the file may be overwritten.
+    Args:
+        network: Without weights; changed in place.
+        weights: By the parameters' names.
+        is_trained: Whether they will be trained. They are then copied, since the file may be
+            overwritten; otherwise they may share memory with the mapped file.
     """
     for file in {tensor.file for tensor in weights.values()}:
         with safe_open(file, framework="pt") as opened:

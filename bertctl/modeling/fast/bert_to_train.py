@@ -79,12 +79,12 @@ anew."""
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """The files of a tokenizer.
+    """Contents of a tokenizer's files.
 
     Attributes:
-        tokenizer: tokenizer.json.
-        config: tokenizer_config.json.
-        ids: of its special tokens by role, such as `pad_token`.
+        tokenizer: Content of tokenizer.json.
+        config: Content of tokenizer_config.json.
+        ids: Ids of the special tokens by role, such as `pad_token`.
     """
 
     tokenizer: Tokenizer
@@ -92,7 +92,7 @@ class TokenizerFiles:
     ids: Mapping[str, int]
 
     def save_pretrained(self, folder: Path) -> None:
-        """Writes both."""
+        """Writes tokenizer.json and tokenizer_config.json to a folder."""
         self.tokenizer.save(str(folder / "tokenizer.json"))
         text = json.dumps(
             self.config,
@@ -106,18 +106,19 @@ class TokenizerFiles:
 def bert_to_train(
     source: ModelSource, auto_class: str, head: Mapping[str, Any], *, dropout: float | None = None
 ) -> Model | None:
-    """Returns a model, its head perhaps a new one, as `load_model` does.
+    """Returns the model to be trained that `load_model` returns, without importing transformers.
 
-    It is None where it is left to transformers.
+    None if its tokenizer or its network is unusual: `load_model` must load it then.
 
     Args:
-        source: where the files are.
-        auto_class: name of the Auto class in transformers that has the head, or none.
-        head: config fields of the head (num_labels, id2label, ...).
-        dropout: for every dropout of the network; None leaves the model's own.
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head.
+        head: Config fields of the head (num_labels, id2label, ...). A head that was trained for the
+            same labels is kept.
+        dropout: Probability for every dropout of the network; None leaves the model's own.
 
     Raises:
-        UnavailableError: files that can't be read.
+        UnavailableError: The files can't be read.
     """
     from bertctl.modeling.fast.bert_files import network_to_train
 
@@ -156,103 +157,133 @@ def bert_to_train(
 
 
 def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:
-    """Returns the tokenizer of BERT or one of its like.
+    """Returns the tokenizer of a BERT-like model, ready to be used and saved with a head.
 
-    It is as it reads and is saved under a head; None of another kind.
+    None if transformers would read texts in another way than tokenizer.json, or if the files have
+    settings that are not known here.
+
+    Args:
+        source: Where the files are.
+        auto_class: Name of the Auto class in transformers that has the head.
 
     Raises:
-        UnavailableError: a file that can't be read.
+        UnavailableError: A file can't be read.
     """
     special_tokens_map = read_json_if_there(source.folder / "special_tokens_map.json")
     tokenizer_config = read_json_if_there(source.folder / "tokenizer_config.json")
-    if "roberta" in family_of(source.config):
-        of_family = "Roberta"
+    fields = special_tokens_map | tokenizer_config
+    kind = _tokenizer_kind(source, tokenizer_config)
+    if kind not in _ROLES or not _has_usual_fields(fields, tokenizer_config):
+        return None
+    tokenizer_and_ids = whole_tokenizer(source.folder)
+    if tokenizer_and_ids is None or (source.folder / "chat_template.jinja").exists():
+        return None
+    tokenizer, ids = tokenizer_and_ids
+    read_as(tokenizer, source, auto_class)
+    if source.lowercase is not None:
+        tokenizer_config |= {"do_lower_case": source.lowercase}
+
+    # Special tokens by role: those that the files name, and the class's own for other roles.
+    added_tokens = {
+        number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()
+    }
+    roles = {role: text for role, text in _ROLES[kind].items() if role not in fields}
+    roles |= {role: added_tokens[number] for role, number in ids.items()}
+    numbers = {text: number for number, text in added_tokens.items()}
+    has_tokens = set(roles.values()) <= numbers.keys()
+    has_needed_roles = "pad_token" in roles and "cls_token" in roles
+    has_vectors = tokenizer.get_vocab_size() <= source.config.get("vocab_size", 0)
+    if not (has_tokens and has_needed_roles and has_vectors):
+        return None
+
+    # Transformers builds a BERT's tokenizer anew from its fields, so these must describe it. It
+    # reads tokenizer.json as it is for `PreTrainedTokenizerFast`.
+    if _ROLES[kind] is _BERTS:
+        has_usual_tokens = roles.items() >= _BERTS.items()
+        if not has_usual_tokens or not is_bert_pipeline(tokenizer, tokenizer_config):
+            return None
+        class_name = "BertTokenizer"
     else:
-        of_family = "Bert"
-    class_name = (
-        tokenizer_config.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
+        class_name = "PreTrainedTokenizerFast"
+
+    config = {name: value for name, value in tokenizer_config.items() if name not in _PRIVATE}
+    config |= roles
+    config |= {
+        "padding_side": "right",
+        "truncation_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": class_name,
+        "backend": "tokenizers",
+    }
+    length = model_positions(source.config) or tokenizer_config.get("model_max_length")
+    if length:
+        config["model_max_length"] = length
+    return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
+
+
+def _tokenizer_kind(source: ModelSource, tokenizer_config: Mapping[str, Any]) -> str:
+    """Returns the class of a tokenizer, as `Bert` for `BertTokenizerFast`.
+
+    The files may not name it. Then it is the one of the model's family.
+    """
+    class_of_family = "Roberta" if "roberta" in family_of(source.config) else "Bert"
+    class_name: str = (
+        tokenizer_config.get("tokenizer_class")
+        or source.config.get("tokenizer_class")
+        or class_of_family
     )
-    kind = class_name.removesuffix("Fast").removesuffix("Tokenizer")
-    is_usual = kind in _ROLES and not any(
-        (special_tokens_map | tokenizer_config).get(name) for name in _UNUSUAL
-    )
-    types_fit = all(
+    return class_name.removesuffix("Fast").removesuffix("Tokenizer")
+
+
+def _has_usual_fields(fields: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> bool:
+    """Returns whether a tokenizer has no field that only transformers knows, or of another type.
+
+    Args:
+        fields: Of special_tokens_map.json and tokenizer_config.json together.
+        tokenizer_config: Content of tokenizer_config.json.
+    """
+    if any(fields.get(name) for name in _UNUSUAL):
+        return False
+    return all(
         type(tokenizer_config[name]) in types
         for name, types in _TYPES.items()
         if name in tokenizer_config
     )
-    if is_usual and types_fit:
-        tokenizer_and_roles = whole_tokenizer(source.folder)
-    else:
-        tokenizer_and_roles = None
-    if tokenizer_and_roles is None or (source.folder / "chat_template.jinja").exists():
-        return None
-    tokenizer, ids = tokenizer_and_roles
-    read_as(tokenizer, source, auto_class)
-    tokenizer_config |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
-    added = {
-        number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()
-    }
-    silent = {
-        role: text
-        for role, text in _ROLES[kind].items()
-        if role not in special_tokens_map | tokenizer_config
-    }
-    roles = silent | {role: added[number] for role, number in ids.items()}
-    numbers = {text: number for number, text in added.items()}
-    is_whole = {*roles.values()} <= numbers.keys() and {"pad_token", "cls_token"} <= roles.keys()
-    if not is_whole or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
-        return None
-    is_bert = _ROLES[kind] is _BERTS
-    if is_bert and not (
-        roles.items() >= _BERTS.items() and is_bert_pipeline(tokenizer, tokenizer_config)
-    ):
-        return None
-    public_config = {
-        name: value for name, value in tokenizer_config.items() if name not in _PRIVATE
-    }
-    sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
-    # The second one reads tokenizer.json as it is; classes of other families make parts of it anew.
-    if is_bert:
-        name = "BertTokenizer"
-    else:
-        name = "PreTrainedTokenizerFast"
-    ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": name, "backend": "tokenizers"}
-    length = model_positions(source.config) or tokenizer_config.get("model_max_length")
-    config = public_config | roles | sides | ours | ({"model_max_length": length} if length else {})
-    return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
 
 
 def _config(
     source: ModelSource, head: Mapping[str, Any], pad: int, dropout: float | None
 ) -> dict[str, Any]:
-    """Returns the config.json of a model under a head."""
+    """Returns the config.json of a model with a head.
+
+    Args:
+        source: The model's files.
+        head: Config fields of the head, in place of those of a head that was trained before.
+        pad: Id of the padding token.
+        dropout: Probability for every dropout; None leaves the model's own.
+    """
     from bertctl.modeling.fast.torch_bert import FAMILIES
 
+    # `num_labels` is not saved beside the names of the labels, whose number it is.
+    left_out = set(_NOT_OF_A_MODEL)
+    head_fields = {name: value for name, value in head.items() if name != "num_labels"}
     if "id2label" in head:
-        of_labels = {"num_labels"}
-    else:
-        of_labels = set()
-    model_fields = {
-        name: value
-        for name, value in source.config.items()
-        if name not in {*_NOT_OF_A_MODEL, *of_labels}
-    }
-    of_head = {name: value for name, value in head.items() if name != "num_labels"}
-    if "id2label" in head:
-        of_head["id2label"] = {str(number): name for number, name in head["id2label"].items()}
+        left_out.add("num_labels")
+        head_fields["id2label"] = {str(number): name for number, name in head["id2label"].items()}
+    model_fields = {name: value for name, value in source.config.items() if name not in left_out}
     config = {
         **model_fields,
         "score_scale": None,
-        **of_head,
+        **head_fields,
         "dtype": "float32",
         "transformers_version": version("transformers"),
     }
     family = FAMILIES.get(family_of(config))
     if dropout is not None and family is not None:
-        config |= dict.fromkeys(
-            {*family.dropout_fields(), *config.keys() & {*DROPOUT_FIELDS}}, dropout
-        )
+        # The family's fields, and any other that the files have.
+        dropout_fields = family.dropout_fields() | (config.keys() & set(DROPOUT_FIELDS))
+        config |= dict.fromkeys(dropout_fields, dropout)
+    # These families count positions from their own padding id, whatever the tokenizer has.
     if family_of(config) in COUNTS_FROM_PAD:
         return config
     return config | {"pad_token_id": pad}

@@ -6,6 +6,7 @@ Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers 
 heads, D = C / H; W windows of a block, L tokens of its longest, Q of each window that look.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,13 +38,13 @@ class Block:
     """Windows of like lengths, whose attention is computed at once.
 
     Attributes:
-        tokens: where their tokens lie among the N.
+        tokens: Slice of the N tokens that are these windows'.
         windows: W.
-        width: L, at least `LANES`.
-        places: where their tokens lie among the W x L; None where all windows are as long, as the
-            next two.
-        sources: (W x L) which of their tokens lies there, any where none does.
-        padding: (W, 1, 1, L) added to scores.
+        width: L, at least `LANES`; 1 in a block of first tokens.
+        places: Where the block's tokens lie among the W x L positions, which include padding. None
+            if the block has no padding, as the next two.
+        sources: (W x L,) number of the block's token at each position; any number at padding.
+        padding: (W, 1, 1, L) added to the scores: minus infinity at padding, else 0.
     """
 
     tokens: slice
@@ -55,18 +56,21 @@ class Block:
 
 
 Looks = Sequence[tuple[Block, Block]]
-"""Blocks of the tokens that are looked at, each with that of those that look: Q of each window, its
-first ones."""
+"""Pairs of blocks of the same windows: the tokens that are looked at (keys), and those that look
+(queries), which are the first Q tokens of each window."""
 
 
 def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block]]:
-    """Returns where the N tokens lie among the B x T, and the blocks of windows.
+    """Returns the positions of the N real tokens among the B x T, and the blocks of windows.
 
-    The longest windows come first.
+    The longest windows come first. A block has as many windows as fit `BLOCK` tokens.
 
     Args:
         hidden_states: (B, T, C).
-        mask: (B, 1, T or 1, T) true where a token may be looked at; None where there is no padding.
+        mask: (B, 1, T or 1, T) true where a token may be looked at; None without padding.
+
+    Returns:
+        (N,) positions in the order of the blocks, and the blocks.
     """
     windows, width = hidden_states.shape[:2]
     if mask is None:
@@ -79,12 +83,15 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     blocks = []
     start = 0
     while len(order):
-        longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
+        longest = max(_round_up(int(lengths[order[0]])), LANES)
         count = max(1, BLOCK // longest)
-        count -= count % _STEP if count > _STEP else 0
-        # A block may end at a quarter if shorter windows follow.
-        quarter = -(-BLOCK // (4 * longest * _STEP)) * _STEP
-        if quarter < min(count, len(order)) and lengths[order[quarter]] <= longest - _STEP:
+        if count > _STEP:
+            count -= count % _STEP
+        # A block may end at a quarter of its tokens, if shorter windows follow. Filling these up to
+        # the longest one would cost more.
+        quarter = _round_up(math.ceil(BLOCK / (4 * longest)))
+        has_more = quarter < min(count, len(order))
+        if has_more and lengths[order[quarter]] <= longest - _STEP:
             count = quarter
         indices, order = np.split(order, [count])
         end = start + int(lengths[indices].sum())
@@ -94,8 +101,18 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     return positions, blocks
 
 
+def _round_up(size: int) -> int:
+    """Returns the next multiple of `_STEP`."""
+    return math.ceil(size / _STEP) * _STEP
+
+
 def _block(tokens: slice, is_token: Tensor) -> Block:
-    """Returns the block of these of the N tokens, which are (W, L) true in its windows."""
+    """Returns a block of windows.
+
+    Args:
+        tokens: Slice of the N tokens that are these windows'.
+        is_token: (W, L), false at padding.
+    """
     windows, width = is_token.shape
     flat = is_token.flatten()
     if bool(flat.all()):
@@ -115,16 +132,26 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
 def first_tokens(
     positions: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
-    """Returns how the first token of each window looks, and which of the N they are.
+    """Returns how the first tokens look at their windows, and which of the N tokens they are.
 
-    It is None where one is padding.
+    None if the first token of a window is padding, as with padding on the left.
+
+    Args:
+        positions: (N,) positions of the tokens among the B x T.
+        width: T.
+        blocks: The blocks of windows.
+
+    Returns:
+        Each block with one of its first tokens alone, and (B,) their numbers among the N tokens.
     """
+    # The first tokens lie one after the other, in the order of the blocks.
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
-    tokens = (positions % width == 0).nonzero().flatten()
     firsts = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
-    if len(tokens) == ends[-1]:
-        return (list(zip(blocks, firsts, strict=True)), tokens)
-    return None
+    tokens = (positions % width == 0).nonzero().flatten()
+    n_windows = ends[-1]
+    if len(tokens) < n_windows:
+        return None
+    return list(zip(blocks, firsts, strict=True)), tokens
 
 
 def attend(
@@ -135,17 +162,19 @@ def attend(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns attention of (N, 3 C) queries, keys and values, and the weights.
-
-    Each block has (W x H, Q, L) weights.
+    """Returns the attention's outputs, and its weights for the backward pass.
 
     Args:
-        qkv: its queries are divided by the root of D.
-        shape: of what is returned: (N, C), or (B, C) where only first tokens look.
+        qkv: (N, 3 C) queries, keys and values side by side; the queries are divided by the root of
+            D.
+        shape: Of the outputs: (N, C), or (B, C) where only first tokens look.
         heads: H.
-        looks: which tokens look at which.
-        dropout_mask: masks of the weights' dropout.
-        scale: of weights that are kept.
+        looks: Which tokens look at which.
+        dropout_mask: Masks of the weights of all blocks, one after the other; None without dropout.
+        scale: Factor of the weights that the dropout keeps.
+
+    Returns:
+        The outputs, and (W x H, Q, L) weights of each block, before their dropout.
     """
     attended = _room(qkv, shape, looks[-1][1])
     saved = []
@@ -160,7 +189,9 @@ def attend(
         mask_end = mask_start + weights.numel()
         mask = None if dropout_mask is None else dropout_mask[mask_start:mask_end]
         mask_start = mask_end
-        _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, attended)
+        # The scale of the kept weights is applied to the products, which are fewer numbers.
+        outputs = torch.bmm(keep(weights, mask), v).mul_(scale)
+        _by_token(outputs[None], heads, to, attended)
     return attended, saved
 
 
@@ -173,9 +204,16 @@ def attend_backward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Returns the (N, 3 C) gradient with respect to queries, keys and values.
+    """Returns the (N, 3 C) gradient with respect to the queries, keys and values.
 
-    The arguments are those of `attend`.
+    Args:
+        gradient: With respect to the outputs of `attend`, of their shape.
+        qkv: As in `attend`.
+        saved: The weights that `attend` returned.
+        heads: As in `attend`.
+        looks: As in `attend`.
+        dropout_mask: As in `attend`.
+        scale: As in `attend`.
     """
     qkv_gradient = _room(qkv, qkv.shape, looks[-1][0])
     mask_start = 0
@@ -183,6 +221,7 @@ def attend_backward(
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:
+            # Positions of padding hold the gradient of some other token.
             g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
         mask_end = mask_start + weights.numel()
         mask = None if dropout_mask is None else dropout_mask[mask_start:mask_end]
@@ -195,10 +234,9 @@ def attend_backward(
             dtype = torch.float32
         else:
             dtype = weights.dtype
-        of_scores = softmax_gradient(of_weights.to(dtype), weights.to(dtype), -1, dtype).to(
-            weights.dtype
-        )
-        of_qkv = q.new_empty(3, *q.shape)
+        of_scores = softmax_gradient(of_weights.to(dtype), weights.to(dtype), -1, dtype)
+        of_scores = of_scores.to(weights.dtype)
+        of_qkv = q.new_empty(3, *q.shape)  # gradients of queries, keys and values
         of_qkv[0, :, to.width :] = 0
         torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])
         torch.bmm(of_scores.transpose(1, 2), q[:, : to.width], out=of_qkv[1])
@@ -208,9 +246,12 @@ def attend_backward(
 
 
 def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
-    """Returns a tensor to be filled block by block.
+    """Returns a tensor to be filled block by block; its rows behind the last block are 0.
 
-    Rows after the last one are no window's, and 0.
+    Args:
+        like: Has its dtype.
+        shape: Of the tensor.
+        last: The last block that will be filled in.
     """
     output = like.new_empty(shape)
     output[last.tokens.stop :] = 0
@@ -218,9 +259,15 @@ def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
 
 
 def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
-    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D).
+    """Returns a block's tokens, split by heads and filled up to windows: (parts, W x H, L, D).
 
-    A place without a token holds some other token.
+    A position of padding holds some other token.
+
+    Args:
+        tokens: (M, parts x C), for the M tokens of the block.
+        parts: 3 for queries, keys and values side by side, else 1.
+        heads: H.
+        block: The block.
     """
     if block.sources is not None:
         tokens = tokens.index_select(0, block.sources)
@@ -245,7 +292,14 @@ def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
 
 
 def _by_token(x: Tensor, heads: int, block: Block, packed: Tensor) -> None:
-    """Puts (parts, W x H, L, D) to a block's tokens among the (N, parts x C)."""
+    """Writes the numbers of a block's tokens to their rows in a packed tensor; undoes `_by_head`.
+
+    Args:
+        x: (parts, W x H, L, D).
+        heads: H.
+        block: The block.
+        packed: (N, parts x C), changed in place.
+    """
     split = x.view(len(x), -1, heads, *x.shape[2:]).permute(
         1,
         3,

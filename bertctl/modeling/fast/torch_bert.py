@@ -32,7 +32,7 @@ OF_TEXTS = ("SequenceClassification", "MultipleChoice")
 """Heads that read one state of a text, as they are called in the names of transformers' classes."""
 
 OF_TOKENS = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outputs"}
-"""Those that read the state of each token, with what transformers calls their last layer."""
+"""Heads that read the state of each token, with the name of their last layer in transformers."""
 
 _TABLES = {
     "words": "embeddings.word_embeddings",
@@ -47,26 +47,28 @@ _HEADS = dict.fromkeys((*OF_TEXTS, "TokenClassification"), ("classifier_dropout"
 
 @dataclass(frozen=True)
 class Family:
-    """What transformers calls the parts of a family.
+    """Names in transformers of a family's modules and fields of config.json.
+
+    A dropout's field comes with its default, the probability if config.json doesn't have the field.
 
     Attributes:
-        encoder: where it is in a network with a head.
-        architecture: how the names of its classes begin.
-        stack: where its layers are in the encoder.
-        of_layer: the parts of one, ours and theirs.
-        dense: activation of the hidden layer in the head of sequence classification; None where the
-            pooler is it.
-        is_beside: whether that layer stands beside the last one, for choices too, and not in one
-            module with it.
-        has_pooler: whether its bare encoder may have one.
-        has_segments: whether it has a table of token types.
-        epsilon: of its normalisations, whatever config.json says; None where that says it.
-        activation: field of config.json that names the one within a layer.
-        sizes: fields of config.json that say the sizes, in the order of `SIZES`.
-        dropouts: fields that say the shares of the attention, of its output, of the feed-forward
-            part and of the embeddings, each with what they are where config.json is silent; the
-            second is None where there is none.
-        of_heads: such a field of each head that has a dropout; None is the share of the embeddings.
+        encoder: Name of the encoder in a network with a head, such as `bert`.
+        architecture: How the names of its classes begin, such as `Bert`.
+        stack: Name of the module in the encoder that has the layers.
+        of_layer: Names of the modules of a layer: here -> in transformers.
+        dense: Activation of the hidden layer in the head of sequence classification; None if the
+            pooler takes its place.
+        is_beside: Whether that hidden layer is a module of the network, which multiple choice has
+            as well. If not, it is in one module with the last layer.
+        has_pooler: Whether its bare encoder may have a pooler.
+        has_segments: Whether it has a table of token types.
+        epsilon: Of its normalisations; None if config.json has it.
+        activation: Field with the activation of a layer's feed-forward part.
+        sizes: Fields with the sizes, in the order of `SIZES`.
+        dropouts: Fields of the dropouts of the attention, of its output, of the feed-forward part
+            and of the embeddings. None if the family has no such dropout.
+        of_heads: Field of the head's dropout, by the kind of head. A default of None stands for the
+            probability of the embeddings.
     """
 
     encoder: str
@@ -84,21 +86,21 @@ class Family:
     of_heads: Mapping[str, tuple[str, float | None]] = field(default_factory=lambda: _HEADS)
 
     def dropout_fields(self) -> set[str]:
-        """Returns the fields of config.json that say how much dropouts leave out."""
-        return {
-            field[0] for field in (*self.dropouts, *self.of_heads.values()) if field is not None
-        }
+        """Returns the names of all fields of config.json with the probability of a dropout."""
+        fields = (*self.dropouts, *self.of_heads.values())
+        return {field[0] for field in fields if field is not None}
 
     def has_dense_head(self, kind: str) -> bool:
         """Returns whether the head has a hidden layer of its own, in a module with its last one."""
         return kind == "SequenceClassification" and self.dense is not None and not self.is_beside
 
     def reads_pooler(self, kind: str) -> bool:
-        """Returns whether a head reads what the pooler gives."""
+        """Returns whether a head reads the pooler's outputs, not states of the last layer."""
         return kind in OF_TEXTS and not self.has_dense_head(kind) and not self.is_beside
 
 
 def _roberta(architecture: str) -> Family:
+    """Returns RoBERTa's family, or one like it with another name of its classes."""
     of_heads = {**_HEADS, "MultipleChoice": _HIDDEN}
     return Family(
         encoder="roberta",
@@ -163,7 +165,7 @@ FAMILIES = {
 
 
 class Shares(NamedTuple):
-    """What dropouts leave out in training: shares of elements."""
+    """Probabilities of a network's dropouts: shares of elements that are set to 0 in training."""
 
     attention: float = 0.0
     output: float = 0.0
@@ -174,7 +176,7 @@ class Shares(NamedTuple):
 
 @dataclass
 class Outputs:
-    """What a network gives: `logits`, or of question answering the two others."""
+    """Outputs of a network: `logits`, or the two others in question answering."""
 
     logits: Tensor | None = None
     start_logits: Tensor | None = None
@@ -182,24 +184,34 @@ class Outputs:
 
 
 class _Named(nn.Module):
-    """A module whose parts are called as transformers calls them; here they go by names of ours."""
+    """A module whose submodules have transformers' names, and are looked up by names of bertctl.
+
+    Args:
+        names: Names of bertctl -> dotted names of transformers, such as
+            `{"mixed": "attention.output.dense"}`.
+    """
 
     def __init__(self, names: Mapping[str, str]) -> None:
         super().__init__()
         self.names = names
 
     def put(self, ours: str, part: nn.Module) -> None:
-        """Puts a part where transformers has it."""
+        """Adds a submodule under its name in transformers, with empty modules on the way to it.
+
+        Args:
+            ours: Name of bertctl.
+            part: The submodule. It replaces one that was added before.
+        """
         *path, attribute = self.names[ours].split(".")
-        place: nn.Module = self
-        for step in path:
-            if not hasattr(place, step):
-                place.add_module(step, nn.Module())
-            place = place.get_submodule(step)
-        place.add_module(attribute, part)
+        parent: nn.Module = self
+        for name in path:
+            if not hasattr(parent, name):
+                parent.add_module(name, nn.Module())
+            parent = parent.get_submodule(name)
+        parent.add_module(attribute, part)
 
     def part(self, ours: str) -> Any:
-        """Returns a part, whatever has been put in its place since."""
+        """Returns the submodule that has a name of bertctl; LoRA may have replaced it."""
         return self.get_submodule(self.names[ours])
 
 
@@ -208,11 +220,11 @@ class Layer(_Named):
 
     Attributes:
         heads: A.
-        epsilon: of both normalisations.
-        dropouts: of the attention, of its output and of the feed-forward part; they are read, not
-            called.
-        attend: computes the attention, and takes what torch's own function takes.
-        activation: of the feed-forward part.
+        epsilon: Of both normalisations.
+        dropouts: Of the attention, of its output and of the feed-forward part. Only their
+            probabilities are read, the modules are not called.
+        attend: Computes the attention; takes the arguments of torch's own function.
+        activation: Of the feed-forward part.
     """
 
     def __init__(
@@ -237,21 +249,23 @@ class Layer(_Named):
             self.put(name, nn.LayerNorm(hidden, eps=epsilon) if is_norm else nn.Linear(*shape))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, T, H) of (B, T, H).
+        """Returns (B, T, H) states after the layer.
 
-        Tokens look at those where the mask (B, 1, T, T) is true.
+        Args:
+            x: (B, T, H) states before it.
+            mask: (B, 1, T, T), true where a token attends to another; None if all attend to all.
         """
-        split = (*x.shape[:2], self.heads, -1)
+        split = (*x.shape[:2], self.heads, -1)  # (B, T, A, H / A)
         q, k, v = (
             self.part(name)(x).view(split).transpose(1, 2) for name in ("query", "key", "value")
         )
         of_attention, of_output, of_layer = (dropout.p for dropout in self.dropouts)
-        looks = {
+        attention_options = {
             "attn_mask": mask,
             "dropout_p": of_attention if self.training else 0.0,
             "scale": q.shape[-1] ** -0.5,
         }
-        attended = self.attend(q, k, v, **looks)
+        attended = self.attend(q, k, v, **attention_options)
         mixed = self.part("mixed")(attended.transpose(1, 2).reshape(x.shape))
         x = self.part("first_norm")(functional.dropout(mixed, of_output, self.training) + x)
         outer = self.part("outer")(self.activation(self.part("inner")(x)))
@@ -271,9 +285,12 @@ class Stack(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H).
+        """Returns `last_hidden_state` (B, T, H), and with `keeps_all` all `hidden_states`.
 
-        Where all are kept, it also returns `hidden_states`, of each layer and before.
+        Args:
+            x: (B, T, H) states before the first layer.
+            mask: (B, 1, T, T), true where a token attends to another; None if all attend to all.
+            keeps_all: Whether the states before the first layer and after each one are returned.
         """
         states = [x]
         for layer in self.layer:
@@ -286,15 +303,15 @@ class Stack(nn.Module):
 
 
 class _Saved(_Named):
-    """A whole network as transformers has it.
+    """A network that is saved as the one of transformers, and has the same attributes.
 
     Attributes:
-        architecture: name of its class there.
-        saved_config: config.json.
-        config: the same; `hidden_size` is H in each family, `num_hidden_layers` the number of
-            layers.
-        base_model_prefix: where the encoder is in a network with a head.
-        has_segments: whether token type ids mean first and second sentence to it.
+        architecture: Name of its class in transformers.
+        saved_config: Content of config.json.
+        config: Its fields as attributes. In each family `hidden_size` is H and `num_hidden_layers`
+            the number of layers, as in BERT's.
+        base_model_prefix: Name of the encoder in a network with a head.
+        has_segments: Whether token type ids mean first and second sentence to it.
     """
 
     def __init__(
@@ -323,7 +340,7 @@ class _Saved(_Named):
         return self.base_model.get_submodule(_TABLES["words"])
 
     def get_output_embeddings(self) -> None:
-        """Returns None: no head guesses words."""
+        """Returns None: no head of these networks predicts words."""
 
     def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor]) -> None:
         """Writes config.json and weights, as transformers does."""
@@ -355,28 +372,31 @@ class Encoder(_Saved):
         *,
         has_pooler: bool,
     ) -> None:
-        """Makes one with weights still to come.
+        """Builds the modules, without weights.
 
         Args:
-            family: of the model.
-            config: its config.json.
-            sizes: that this says, and `pad`, the id of the padding token.
-            shares: of the dropouts.
-            has_pooler: whether there is one, of [CLS].
+            family: Of the model.
+            config: Its config.json.
+            sizes: The sizes in it, and `pad`, the id of the padding token.
+            shares: Of the dropouts.
+            has_pooler: Whether it has a pooler, which reads the first token.
         """
-        if family.has_segments:
-            kinds = config["type_vocab_size"]
-        else:
-            kinds = 0
         hidden = sizes["hidden"]
+        # ELECTRA's embeddings may be narrower than its layers, and are then projected.
+        embedding_size = hidden
         if family.encoder == "electra":
-            narrow = config["embedding_size"]
-        else:
-            narrow = sizes["hidden"]
-        tables = {"words": sizes["vocabulary"], "positions": sizes["positions"], "segments": kinds}
-        names = {name: theirs for name, theirs in _TABLES.items() if tables.get(name, 1)}
-        names |= {"projection": "embeddings_project"} if narrow != hidden else {}
-        names |= {"stack": family.stack} | ({"pooler": "pooler.dense"} if has_pooler else {})
+            embedding_size = config["embedding_size"]
+        is_projected = embedding_size != hidden
+
+        rows_by_table = {"words": sizes["vocabulary"], "positions": sizes["positions"]}
+        if family.has_segments:
+            rows_by_table["segments"] = config["type_vocab_size"]
+        names = {name: _TABLES[name] for name in (*rows_by_table, "norm")}
+        names["stack"] = family.stack
+        if is_projected:
+            names["projection"] = "embeddings_project"
+        if has_pooler:
+            names["pooler"] = "pooler.dense"
         super().__init__(
             names,
             family,
@@ -384,19 +404,18 @@ class Encoder(_Saved):
             config,
             sizes,
         )
-        # From the successor of this id, padding left out; None counts them from 0.
+        # Positions are counted from this id + 1, padding left out; None counts all tokens from 0.
         self.counts_from = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
         epsilon = family.epsilon or config["layer_norm_eps"]
-        for name, rows in tables.items():
-            if rows:
-                self.put(name, _table(rows, narrow, sizes["pad"] if name == "words" else None))
-        self.put("norm", nn.LayerNorm(narrow, eps=epsilon))
+        for name, n_rows in rows_by_table.items():
+            padding = sizes["pad"] if name == "words" else None
+            self.put(name, _table(n_rows, embedding_size, padding))
+        self.put("norm", nn.LayerNorm(embedding_size, eps=epsilon))
         self.dropout = nn.Dropout(shares.embeddings)
-        if narrow != hidden:
-            self.put("projection", nn.Linear(narrow, hidden))
-        self.put(
-            "stack", Stack([Layer(family, sizes, epsilon, shares) for _ in range(sizes["layers"])])
-        )
+        if is_projected:
+            self.put("projection", nn.Linear(embedding_size, hidden))
+        layers = [Layer(family, sizes, epsilon, shares) for _ in range(sizes["layers"])]
+        self.put("stack", Stack(layers))
         if has_pooler:
             self.put("pooler", nn.Linear(hidden, hidden))
 
@@ -408,52 +427,57 @@ class Encoder(_Saved):
         *,
         output_hidden_states: bool = False,
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H) and `pooler_output` (B, H).
+        """Returns `last_hidden_state` (B, T, H) and `pooler_output` (B, H), None without a pooler.
 
-        Where asked, it also returns `hidden_states` as a tuple.
+        Args:
+            input_ids: (B, T) tokens.
+            attention_mask: (B, T), 0 for padding; None without any.
+            token_type_ids: (B, T), 1 in the second sentence; None if there is only one.
+            output_hidden_states: Whether `hidden_states` are returned as well: a tuple of (B, T, H)
+                before the first layer and after each one.
         """
         x = self.part("words")(input_ids)
         if "segments" in self.names:
-            x = x + self.part("segments")(
-                torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-            )
+            if token_type_ids is None:
+                token_type_ids = torch.zeros_like(input_ids)
+            x = x + self.part("segments")(token_type_ids)
         x = self.dropout(self.part("norm")(x + self.part("positions")(self._places(input_ids))))
         if "projection" in self.names:
             x = self.part("projection")(x)
         mask = None
-        # In training the CPU goes on: it would wait until a GPU is there.
-        is_ahead = self.training and input_ids.is_cuda
-        if attention_mask is not None and (is_ahead or not bool(attention_mask.all())):
+        # Attention is quicker without a mask, so one without padding is left out. In training on a
+        # GPU nobody looks: the CPU would have to wait for the GPU.
+        is_ahead_of_gpu = self.training and input_ids.is_cuda
+        if attention_mask is not None and (is_ahead_of_gpu or not bool(attention_mask.all())):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
-        encoded = self.part("stack")(
-            x, mask, **({"keeps_all": True} if output_hidden_states else {})
-        )
-        has_pooler = "pooler" in self.names
-        if has_pooler:
+        # Passed only if it is needed: what takes the place of `Stack.forward` need not know it.
+        stack_options = {"keeps_all": True} if output_hidden_states else {}
+        encoded = self.part("stack")(x, mask, **stack_options)
+        pooled = None
+        if "pooler" in self.names:
             pooled = torch.tanh(self.part("pooler")(encoded.last_hidden_state[:, 0]))
-        else:
-            pooled = None
+        states = None
         if output_hidden_states:
             states = encoded.hidden_states
-        else:
-            states = None
         return SimpleNamespace(
             last_hidden_state=encoded.last_hidden_state, pooler_output=pooled, hidden_states=states
         )
 
     def _places(self, ids: Tensor) -> Tensor:
-        """Returns the positions (1 or B, T) of (B, T) tokens.
+        """Returns the positions of (B, T) tokens in the position table: (1, T), or (B, T).
 
-        RoBERTa counts those that are no padding, from its id.
+        BERT counts all tokens from 0. RoBERTa counts the real ones from its padding id + 1, and
+        gives padding the position of that id.
         """
         if self.counts_from is None:
             return torch.arange(ids.shape[1], device=ids.device)[None]
-        real = ids.ne(self.counts_from).int()
-        return (torch.cumsum(real, dim=1).type_as(real) * real).long() + self.counts_from
+        is_real = ids.ne(self.counts_from).int()
+        number_in_text = torch.cumsum(is_real, dim=1).type_as(is_real) * is_real
+        return number_in_text.long() + self.counts_from
 
 
 class _DenseHead(nn.Module):
-    """A hidden layer and one of answers, on the state of the first token."""
+    """A head of two linear layers on the state of the first token, as RoBERTa's and ELECTRA's."""
 
     def __init__(
         self, hidden: int, outputs: int, activation: Callable[[Tensor], Tensor], share: float
@@ -465,7 +489,7 @@ class _DenseHead(nn.Module):
         self.out_proj = nn.Linear(hidden, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Returns (B, C) of (B, T, H)."""
+        """Returns (B, C) logits of (B, T, H) states."""
         logits: Tensor = self.out_proj(
             self.dropout(self.activation(self.dense(self.dropout(states[:, 0]))))
         )
@@ -473,10 +497,18 @@ class _DenseHead(nn.Module):
 
 
 class Network(_Saved):
-    """An encoder with a head; it gives what the network of transformers does, but no loss.
+    """An encoder with a head; it returns the outputs of transformers' network, but no loss.
+
+    Args:
+        encoder: Without weights, as all modules here.
+        family: Of the encoder.
+        sizes: The sizes in config.json.
+        kind: Of the head, as in the names of transformers' classes: `SequenceClassification`.
+        outputs: C.
+        share: Of the head's dropout.
 
     Attributes:
-        kind: the head's, as in the names of transformers' classes.
+        kind: The same.
     """
 
     def __init__(
@@ -518,10 +550,12 @@ class Network(_Saved):
             self.put("last", nn.Linear(hidden, outputs))
 
     def forward(self, **inputs: Tensor) -> Outputs:
-        """Returns `logits` (B, C).
+        """Returns `logits`: (B, C), or (B, T, C) for tags, or (B, K) for K choices.
 
-        They are (B, T, C) of tags, (B, K) of the (B, K, T) ids of choices, and two (B, T) of
-        questions.
+        For questions it returns `start_logits` and `end_logits`, both (B, T).
+
+        Args:
+            **inputs: Those of the encoder, (B, T), or (B, K, T) for choices.
         """
         choices = inputs["input_ids"].shape[1]
         if self.kind == "MultipleChoice":
@@ -533,19 +567,28 @@ class Network(_Saved):
             x = encoded.pooler_output
         if "dense" in self.names and self._activation is not None:
             x = self._activation(self.part("dense")(x[:, 0]))
-        logits = self.part("last")(
-            x if isinstance(self.part("last"), _DenseHead) else self.dropout(x)
-        )
+        last = self.part("last")
+        # A `_DenseHead` has a dropout of its own.
+        if not isinstance(last, _DenseHead):
+            x = self.dropout(x)
+        logits = last(x)
         if self.kind == "QuestionAnswering":
             start, end = (tensor.squeeze(-1).contiguous() for tensor in logits.split(1, dim=-1))
             return Outputs(start_logits=start, end_logits=end)
-        return Outputs(logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
+        if self.kind == "MultipleChoice":
+            logits = logits.view(-1, choices)
+        return Outputs(logits)
 
 
 def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
-    """Returns a table whose weights are still to come.
+    """Returns an embedding table whose weights are still to be filled in.
 
-    To draw them, torch would import its compiler.
+    `nn.Embedding` would draw random ones, for which torch imports its compiler.
+
+    Args:
+        rows: Of the table.
+        size: Numbers of a row.
+        padding: Row that gets no gradient; None for none.
     """
     from_pretrained: Any = nn.Embedding.from_pretrained
     table: nn.Embedding = from_pretrained(torch.empty(rows, size), padding_idx=padding)

@@ -31,9 +31,13 @@ _LARGE = 2**26
 
 
 class StoredRows:
-    """A word table in a file, (V, C) in fp32, of which only what is asked for is read.
+    """A word table in a file, (V, C) in fp32. An index reads some rows and keeps nothing in memory.
 
-    Nothing is kept in memory.
+    Args:
+        rows: (V, C), mapped from the file.
+
+    Attributes:
+        shape: V, C.
     """
 
     def __init__(self, rows: np.memmap[Any, Any]) -> None:
@@ -41,20 +45,24 @@ class StoredRows:
         self.shape = torch.Size(rows.shape)
 
     def __getitem__(self, which: slice | Tensor) -> Tensor:
-        """Returns copies of rows, (N, C)."""
-        rows = torch.from_numpy(
-            np.array(self._rows[which if isinstance(which, slice) else which.cpu().numpy()])
-        )
+        """Returns copies of N rows, (N, C).
+
+        Args:
+            which: Slice of rows, or (N,) their numbers.
+        """
+        index = which if isinstance(which, slice) else which.cpu().numpy()
+        rows = torch.from_numpy(np.array(self._rows[index]))
+        # Pages that were read count as memory of this process until they are given back.
         pages: Any = self._rows.base
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-            pages.madvise(mmap.MADV_DONTNEED)  # those that were read count as ours otherwise
+            pages.madvise(mmap.MADV_DONTNEED)
         return rows
 
 
 def _kept(table: Tensor) -> Tensor | StoredRows:
-    """Returns a table, in a file of its own if it is large and there is room.
+    """Returns a (V, C) table, moved to a temporary file if it is large and on the CPU.
 
-    Few of its rows are asked for.
+    It stays in memory if the disk has no room. Few of its rows are read again during the training.
     """
     if table.is_cpu and table.nbytes >= _LARGE:
         with contextlib.suppress(OSError):
@@ -64,13 +72,13 @@ def _kept(table: Tensor) -> Tensor | StoredRows:
 
 @dataclass(frozen=True)
 class SavedRows:
-    """A word table as it is saved: it is put together when it is written.
+    """A word table of which some rows were trained, put together only when it is written.
 
     Attributes:
-        whole: (V, C) rows that are not trained.
-        decay: what they are multiplied by.
-        used: (U,) numbers of the rows that are trained.
-        trained: (U, C) these.
+        whole: (V, C) rows as they were before the training.
+        decay: What the rows that were not trained are multiplied by.
+        used: (U,) numbers of the trained rows.
+        trained: (U, C) trained rows.
     """
 
     whole: Tensor | StoredRows
@@ -79,12 +87,13 @@ class SavedRows:
     trained: Tensor
 
     def room(self) -> Tensor:
-        """Returns zeros, (V, C), which take no memory as long as they are only read."""
-        room = mmap.mmap(-1, 4 * self.whole.shape.numel(), access=mmap.ACCESS_COPY)
+        """Returns (V, C) zeros in fp32, which take no memory as long as they are only read."""
+        n_bytes = 4 * self.whole.shape.numel()
+        room = mmap.mmap(-1, n_bytes, access=mmap.ACCESS_COPY)
         return torch.frombuffer(room, dtype=torch.float32).view(self.whole.shape)
 
     def blocks(self) -> Iterable[Tensor]:
-        """Yields all (V, C), some rows at a time."""
+        """Yields the V rows of the table in order, `_BLOCK` at a time, decayed or trained."""
         used = self.used.cpu()
         for start in range(0, self.whole.shape[0], _BLOCK):
             block = self.whole[start : start + _BLOCK].cpu() * self.decay
@@ -95,14 +104,15 @@ class SavedRows:
 def save_with_tables(
     save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path
 ) -> None:
-    """Makes a library write weights, tensors or `SavedRows`, to a file.
+    """Writes weights to a safetensors file through a library that only knows tensors.
 
-    The latter are put in afterwards, block by block.
+    The library writes zeros for each `SavedRows`. Its rows are then written over them, block by
+    block, so that the whole table is never in memory.
 
     Args:
-        save: writes tensors by name.
-        weights: by name.
-        file: that it writes.
+        save: Writes tensors by name to `file`.
+        weights: Tensors and `SavedRows` by name.
+        file: The file that `save` writes.
     """
     tables = {name: weight for name, weight in weights.items() if isinstance(weight, SavedRows)}
     save({**weights, **{name: weight.room() for name, weight in tables.items()}})
@@ -116,16 +126,24 @@ def save_with_tables(
 class UsedRows(nn.Module):
     """Word table that trains only the (U, C) rows of the tokens in use.
 
-    Its state dict has the whole (V, C) table.
+    AdamW would multiply the other rows by a decay in each step. Here they stay as they are, and the
+    product of all decays is one number. The state dict has the whole (V, C) table.
+
+    Args:
+        plain: The table that this one replaces.
+        used: (U,) numbers of the rows that are trained, ascending.
+
+    Attributes:
+        weight: (U, C) trained rows.
+        used: (U,) their numbers in the table.
+        places: (V,) number of each row of the table in `weight`; -1 for rows that are not trained.
+        padding: Number in `weight` of the padding token's row, which gets no gradient.
+        whole: (V, C) the table as it was loaded last.
+        first: (V, C) the table at the start of the training.
+        decay: What the rows of `whole` that are not trained are to be multiplied by.
     """
 
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
-        """Takes over a table.
-
-        Args:
-            plain: the table.
-            used: (U,) numbers of the rows that are trained, in their order.
-        """
         super().__init__()
         self.whole = self.first = _kept(plain.weight.detach())
         self.used = used
@@ -140,18 +158,29 @@ class UsedRows(nn.Module):
         self.decay = 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Returns (..., C) rows of (...) tokens; in training of used ones only."""
+        """Returns (..., C) rows of (...) tokens.
+
+        In training all tokens must be used ones. Other texts, such as those of the test split, may
+        have any.
+        """
         positions = self.places[ids]
         if self.training or bool((positions >= 0).all()):
             return functional.embedding(positions, self.weight, self.padding)
+        # Row 0 stands in for those that are not trained, until these are filled in.
         rows = functional.embedding(positions.clamp(min=0), self.weight)
-        rows[positions < 0] = self.whole[ids[positions < 0]].to(rows) * self.decay
+        is_untrained = positions < 0
+        rows[is_untrained] = self.whole[ids[is_untrained]].to(rows) * self.decay
         return rows
 
     def follow(self, optimizer: Optimizer) -> None:
-        """Makes each step of an optimizer that decays the weight decay the other rows as much."""
+        """Registers a hook with an optimizer, so that its steps decay the rows not trained as well.
+
+        Args:
+            optimizer: AdamW with this module's `weight` in one of its groups.
+        """
 
         def decay(stepped_optimizer: Optimizer, *_: Any) -> None:
+            """Multiplies `self.decay` by the decay of the step that was just taken."""
             # The group is looked up in each step: accelerate puts others in place of those that
             # were there.
             (group,) = (
@@ -165,9 +194,12 @@ class UsedRows(nn.Module):
         optimizer.register_step_post_hook(decay)
 
     def go_on(self, decay: float) -> None:
-        """Restores the other rows as they were after a part of the training.
+        """Restores the rows that are not trained as they were at a checkpoint.
 
-        They are the rows of the start, decayed.
+        They are the rows from the start of the training, decayed.
+
+        Args:
+            decay: Product of the decays until the checkpoint.
         """
         self.whole = self.first
         self.decay = decay
@@ -192,12 +224,14 @@ class UsedRows(nn.Module):
             self.decay = 1.0
             rows = self.whole[self.used]
         else:
-            more[2].append(prefix + "weight")  # the missing keys
+            # Torch's further arguments begin with metadata, `strict` and the list of missing keys.
+            more[2].append(prefix + "weight")
             return
         with torch.no_grad():
             self.weight.copy_(rows)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Applies a change of device or dtype to all tensors, also those that are no parameters."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.used = fn(self.used)
         self.places = fn(self.places)
@@ -209,36 +243,28 @@ class UsedRows(nn.Module):
 
 
 def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
-    """Returns which rows of a network's word table some batches use, (U,); None if they use all.
+    """Returns (U,) the numbers of the rows of a network's word table that some batches use.
+
+    None if all rows are used, or if the table can't be replaced by a `UsedRows`: it is frozen, no
+    plain table, shared by several modules, or the head predicts words. In the last case each row
+    has a gradient, and training replaces words by others.
 
     Args:
-        network: of transformers, or of `torch_bert.py`.
-        batches: tokens, of any shape.
-
-    Returns:
-        Their numbers; None where the table is not trained, is no plain table, is shared by several
-        parts, or the head
-        guesses words: then each row has a gradient, and training puts words in place of others.
+        network: A network of transformers, or of `torch_bert.py`.
+        batches: Token ids, of any shape. They are read only if the table can be replaced.
     """
     try:
         plain = network.get_input_embeddings()  # type: ignore[operator]
     except NotImplementedError:
         return None
-    guesses_words: Any = network.get_output_embeddings()  # type: ignore[operator]
-    if (
-        type(plain) is not nn.Embedding
-        or not plain.weight.requires_grad
-        or guesses_words is not None
-    ):
+    word_head: Any = network.get_output_embeddings()  # type: ignore[operator]
+    if type(plain) is not nn.Embedding or not plain.weight.requires_grad or word_head is not None:
         return None
-    if (
-        sum(
-            parameter is plain.weight
-            for _, parameter in network.named_parameters(remove_duplicate=False)
-        )
-        > 1
-    ):
+    parameters = network.named_parameters(remove_duplicate=False)
+    n_uses = sum(parameter is plain.weight for _, parameter in parameters)
+    if n_uses > 1:
         return None
+
     is_used = torch.zeros(len(plain.weight), dtype=torch.bool)
     for ids in batches:
         is_used[ids.flatten()] = True
@@ -250,9 +276,13 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 
 
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
-    """Returns a network's word table in a file that was saved of it.
+    """Returns the word table in a file, by its parameter's name, to be read row by row.
 
-    There is one only if some rows of the table are trained.
+    Empty if the network trains its whole word table.
+
+    Args:
+        network: With a `UsedRows`, or without.
+        file: Weights that were saved of it, in fp32.
     """
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
@@ -273,9 +303,12 @@ def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
 
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:
-    """Returns how many parameters a network has.
+    """Returns the numbers of all parameters, of those in memory, and of those that are trained.
 
-    It also counts them without unused rows, and those that are trained.
+    Args:
+        network: Before `train_used_rows`.
+        used: (U,) rows of the word table that texts use. The other rows are not in memory during
+            the training; None if all are.
     """
     total = sum(parameter.numel() for parameter in network.parameters())
     trained = sum(
@@ -294,9 +327,12 @@ def _has_parameter(group: Mapping[str, Any], weight: nn.Parameter) -> bool:
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:
-    """Makes a network train these rows of its word table alone.
+    """Makes a network train only some rows of its word table, and returns the new table.
 
-    `used_tokens` gives them. The network is changed in place.
+    Args:
+        network: Changed in place.
+        used: (U,) numbers of these rows, from `used_tokens`. If it is None, the whole table is
+            trained, and None is returned.
     """
     if used is None:
         return None
