@@ -100,8 +100,6 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
             the files.
         Exception: whatever huggingface_hub raises.
     """
-    from huggingface_hub import constants, get_hf_file_metadata, get_token
-
     limit_sessions()
     description: dict[str, Any] = {}
     if files_of_hub.patterns or licence:
@@ -128,35 +126,49 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
         names = sorted(matching, key=files_of_hub.files.__contains__)
     files = []
     for name in names:
-        ask = partial(
-            get_hf_file_metadata,
-            at_commit.address(name),
-            get_token(),
-            constants.HF_HUB_ETAG_TIMEOUT,
-            retry_on_errors=True,
-        )
-        metadata = within_patience(ask, f"what the hub says of {name}")
-        etag = metadata.etag or ""
-        commit = metadata.commit_hash or ""
-        if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
-            raise UnavailableError(
-                f"{name} has no ETag or commit, so the server that answers is not a hub"
-            )
-        files.append(
-            RemoteFile(
-                files_of_hub,
-                path=name,
-                commit=commit,
-                size=metadata.size,
-                etag=etag,
-                licence=", ".join(licences),
-            )
-        )
+        file = _remote_file(name, at_commit)
+        files.append(replace(file, hub_files=files_of_hub, licence=", ".join(licences)))
     if not files:
         raise UnavailableError(
             f"{files_of_hub.repo} has no file that is read of a {files_of_hub.repo_type}"
         )
     return files
+
+
+def _remote_file(name: str, hub_files: HubFiles) -> RemoteFile:
+    """Returns a file as the hub describes it, without its licence.
+
+    Args:
+        name: Path inside the repository.
+        hub_files: The repository and the revision.
+
+    Raises:
+        UnavailableError: What answers is no hub.
+        Exception: Whatever huggingface_hub raises.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, get_token
+
+    ask = partial(
+        get_hf_file_metadata,
+        hub_files.address(name),
+        get_token(),
+        constants.HF_HUB_ETAG_TIMEOUT,
+        retry_on_errors=True,
+    )
+    metadata = within_patience(ask, f"what the hub says of {name}")
+    etag = metadata.etag or ""
+    commit = metadata.commit_hash or ""
+    if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
+        raise UnavailableError(
+            f"{name} has no ETag or commit, so the server that answers is not a hub"
+        )
+    return RemoteFile(
+        hub_files,
+        path=name,
+        commit=commit,
+        size=metadata.size,
+        etag=etag,
+    )
 
 
 def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:

@@ -200,7 +200,7 @@ def _exported(
         remedy="It stays usable as it is: `bertctl predict` computes with torch.",
     )
     path = onnx
-    if request.file_format == "openvino":
+    if request.file_format == "openvino":  # it is made of the ONNX graph
         path = folder / GRAPH_FILES["openvino"]
         save_openvino(onnx, path)
     session = _open(path, request.file_format, subject)

@@ -56,7 +56,7 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class Answers:
-    """Rows as one of the two answered them.
+    """Rows as the model, or its export, answered them.
 
     Attributes:
         outputs: What answers are made of.
@@ -117,6 +117,7 @@ class Comparison:
 
     @property
     def _special(self) -> set[int]:
+        """Ids of the model's special tokens."""
         return special_ids(self.subject.model.tokenizer)
 
     def answers(self, engine: Engine, phase: str) -> Answers:
@@ -210,6 +211,7 @@ class Comparison:
 
     @property
     def _answers_scores(self) -> bool:
+        """Whether answers are scores with a unit of their own, not logits."""
         return self.subject.task.name == "text-regression"
 
     def _flips(self, graph: Answers, by_row: Floats, largest: float) -> tuple[int, list[NearTie]]:

@@ -131,6 +131,7 @@ class QualityCheck:
 
     @property
     def _has_labels(self) -> bool:
+        """Whether the task's answers are labels of a fixed set."""
         return bool(self._task.label_names)
 
 

@@ -71,6 +71,7 @@ class _Shrinking:
 
     @property
     def folder(self) -> Path:
+        """Folder of all graphs."""
         return self.source.parent
 
     def open(self, path: Path) -> GraphSession:
@@ -264,6 +265,7 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 
 def _bytes_of(files: Sequence[Path]) -> int:
+    """Returns how many bytes files have together."""
     return sum(file.stat().st_size for file in files)
 
 

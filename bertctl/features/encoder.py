@@ -324,18 +324,7 @@ class Encoder:
         if token_places is None:
             raise ValueError("these windows were encoded without their tokens' places")
         encoded = windows.encoded
-        token_vectors = [
-            np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes
-        ]
-        for batch in self._forward(encoded):
-            positions = positions_of(batch.indices, encoded.starts)  # of the batch's tokens
-            for target, (layer, _) in zip(token_vectors, self.pairs, strict=True):
-                joined = join_states(layer, batch.states)
-                if batch.mask is None:
-                    flat = joined.reshape(-1, joined.shape[-1])
-                else:
-                    flat = joined[batch.mask]
-                target[positions] = flat.float().cpu().numpy()
+        token_vectors = self._vectors_of_tokens(encoded)
         is_kept = token_places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
             is_kept = is_kept & (token_places.words >= 0)  # special tokens are of no word
@@ -373,6 +362,22 @@ class Encoder:
             spans=spans,
             second=in_second_text,
         )
+
+    def _vectors_of_tokens(self, encoded: EncodedTexts) -> list[Floats32]:
+        """Returns (T, D) vectors of all tokens of windows, for each layer."""
+        token_vectors = [
+            np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes
+        ]
+        for batch in self._forward(encoded):
+            positions = positions_of(batch.indices, encoded.starts)  # of the batch's tokens
+            for target, (layer, _) in zip(token_vectors, self.pairs, strict=True):
+                joined = join_states(layer, batch.states)
+                if batch.mask is None:
+                    flat = joined.reshape(-1, joined.shape[-1])
+                else:
+                    flat = joined[batch.mask]
+                target[positions] = flat.float().cpu().numpy()
+        return token_vectors
 
     def first_tokens(
         self,

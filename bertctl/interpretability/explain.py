@@ -3,19 +3,26 @@
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.predict import Predictor
 from bertctl.inference.trained import NetworkRun
-from bertctl.interpretability.attribution import FIGURES, METHODS, faithfulness, order_of
+from bertctl.interpretability.attribution import (
+    FIGURES,
+    METHODS,
+    Attribution,
+    faithfulness,
+    order_of,
+)
 from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.lines import Line as InputLine
 from bertctl.interpretability.lines import read_lines
@@ -182,22 +189,11 @@ class Explainer:
         values = np.array([attribution.value for attribution in methods[self.asked.methods[0]]])
         # Faithfulness is measured for the first lines of the whole input, over all calls.
         n_measured = max(0, self.asked.faithful_rows - len(self.faithful))
-        orders = {}
-        for name, attributions in methods.items():
-            orders[name] = [
-                order_of(np.where(line.removable, attribution.words, np.nan))
-                for attribution, line in zip(attributions, lines[:n_measured], strict=False)
-            ]
-        # A random order is the same whenever a row comes.
-        seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
-        orders["random"] = [
-            np.random.default_rng(seed).permutation(np.flatnonzero(line.removable))
-            for seed, line in zip(seeds[:n_measured], lines, strict=False)
-        ]
+        measured: list[dict[str, dict[str, float]]] = []
         if n_measured:
-            measured = faithfulness(network, lines[:n_measured], values[:n_measured], orders)
-        else:
-            measured = []
+            measured_lines = lines[:n_measured]
+            orders = _orders_of_words(methods, measured_lines, ids)
+            measured = faithfulness(network, measured_lines, values[:n_measured], orders)
         self.faithful += measured
 
         for i, line in enumerate(lines):
@@ -255,6 +251,32 @@ class Explainer:
                         better.mean() / spread
                     )
         return document
+
+
+def _orders_of_words(
+    methods: Mapping[str, Sequence[Attribution]], lines: Sequence[InputLine], ids: Sequence[str]
+) -> dict[str, list[Ints]]:
+    """Returns for each method, and for `random`, the order of each line's removable words.
+
+    The most important word comes first. The random order of a line is always the same.
+
+    Args:
+        methods: Method -> an attribution for each line, and perhaps for more.
+        lines: The lines.
+        ids: Ids of the lines' rows, and perhaps of more.
+    """
+    orders = {}
+    for name, attributions in methods.items():
+        orders[name] = [
+            order_of(np.where(line.removable, attribution.words, np.nan))
+            for attribution, line in zip(attributions, lines, strict=False)
+        ]
+    orders["random"] = []
+    for row_id, line in zip(ids, lines, strict=False):
+        seed = zlib.crc32(row_id.encode("utf-8", "surrogatepass"))
+        removable_words = np.flatnonzero(line.removable)
+        orders["random"].append(np.random.default_rng(seed).permutation(removable_words))
+    return orders
 
 
 def _number_or_none(value: float) -> float | None:

@@ -9,7 +9,7 @@ their vectors.
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.long_texts import LongText
 
 if TYPE_CHECKING:
+    from tokenizers import Encoding
     from torch import Tensor
 
 
@@ -111,6 +112,7 @@ def walk_input(
     [encoding] = inputs.encodings
     if encoding.overflowing:
         listener.warn(f"the input has more than {length} tokens; the first {length} are read")
+    # Hooks fill this while the network reads the text: kind of table -> (T, D) vectors.
     added: dict[str, Tensor] = {}
 
     def keep(table_name: str, output: "Tensor") -> None:
@@ -132,6 +134,18 @@ def walk_input(
         kind: vectors.norm(dim=-1).tolist()
         for kind, vectors in (*added.items(), ("embeddings", states[0]))
     }
+    return {"tokens": _described_tokens(encoding, norms), "states": _described_states(states)}
+
+
+def _described_tokens(
+    encoding: "Encoding", norms: Mapping[str, Sequence[float]]
+) -> list[dict[str, Any]]:
+    """Returns each token of a text with its id, segment, position and norms.
+
+    Args:
+        encoding: T tokens.
+        norms: Kind of vector -> (T,) its norm for each token.
+    """
     tokens = []
     for i, token in enumerate(encoding.tokens):
         tokens.append(
@@ -140,20 +154,22 @@ def walk_input(
                 "id": encoding.ids[i],
                 "segment": encoding.type_ids[i],
                 "position": i,
-                "norms": {kind: round(lengths[i], 4) for kind, lengths in norms.items()},
+                "norms": {kind: round(token_norms[i], 4) for kind, token_norms in norms.items()},
             }
         )
-    return {
-        "tokens": tokens,
-        "states": [
-            {
-                "layer": layer,
-                "shape": [1, *state.shape],
-                "mean_norm": round(float(state.norm(dim=-1).mean()), 4),
-            }
-            for layer, state in enumerate(states)
-        ],
-    }
+    return tokens
+
+
+def _described_states(states: "Sequence[Tensor]") -> list[dict[str, Any]]:
+    """Returns number, shape and mean norm of (T, H) hidden states; number 0 are the embeddings."""
+    return [
+        {
+            "layer": layer,
+            "shape": [1, *state.shape],
+            "mean_norm": round(float(state.norm(dim=-1).mean()), 4),
+        }
+        for layer, state in enumerate(states)
+    ]
 
 
 def _kind_of_table(name: str) -> str:

@@ -183,42 +183,51 @@ def _words(
         # that one.
         next_ids = tuple(ids[begins + count :][: len(special_behind)].tolist())
         count -= count > 0 and next_ids != special_behind
-        spans = split_words(str(part.text))[1]
-        starts, ends = (
-            np.array(encoding.offsets[part.start : part.start + count], dtype=np.int64)
-            .reshape(-1, 2)
-            .T
-        )
-        # A token belongs to the first word that ends behind where it begins: so does the blank
-        # before a word.
-        numbers = np.minimum(
-            np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1
-        )
-        visible_words = np.unique(numbers[numbers >= 0]).tolist()
-        # Words of the line are numbered through, without those that have no token in it.
-        if visible_words:
-            first_number = len(words)
-            word[begins : begins + count] = first_number + np.searchsorted(visible_words, numbers)
-        next_words = [*visible_words[1:], len(spans)]
-        for number, next_word in zip(visible_words, next_words, strict=False):
-            # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
-            # with it.
-            begin = spans[number][0]
-            tokens_end = ends[numbers == number].max()
-            end = max(
-                spans[number][1],
-                *(stop for start, stop in spans[number:next_word] if start < tokens_end),
-            )
-            words.append(
-                {
-                    "word": str(part.text)[begin:end],
-                    "column": part.column,
-                    "start": begin,
-                    "end": end,
-                }
-            )
+        offsets = encoding.offsets[part.start : part.start + count]
+        part_words, word_of_token = _words_of_text(part, offsets)
+        if part_words:  # words of all parts are numbered through
+            word[begins : begins + count] = len(words) + word_of_token
+        words += part_words
         begins += count
     return words, word if begins == len(ids) else None
+
+
+def _words_of_text(
+    part: Part, offsets: Sequence[tuple[int, int]]
+) -> tuple[list[dict[str, Any]], Ints]:
+    """Returns the words of a text that have tokens in a line, and (n,) the word of each token.
+
+    Args:
+        part: The text.
+        offsets: n tokens: their first characters in the text, and the ones after their last.
+    """
+    text = str(part.text)
+    spans = split_words(text)[1]
+    starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+    # A token belongs to the first word that ends behind where it begins: so does the blank before a
+    # word.
+    word_ends = [end for _, end in spans]
+    numbers = np.minimum(np.searchsorted(word_ends, starts, side="right"), len(spans) - 1)
+    visible_words = np.unique(numbers[numbers >= 0]).tolist()
+    next_words = [*visible_words[1:], len(spans)]
+    words: list[dict[str, Any]] = []
+    for number, next_word in zip(visible_words, next_words, strict=False):
+        # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
+        # with it.
+        begin, end = spans[number]
+        tokens_end = ends[numbers == number].max()
+        for other_begin, other_end in spans[number:next_word]:
+            if other_begin < tokens_end:
+                end = max(end, other_end)
+        words.append(
+            {
+                "word": text[begin:end],
+                "column": part.column,
+                "start": begin,
+                "end": end,
+            }
+        )
+    return words, np.searchsorted(visible_words, numbers)
 
 
 def _given_words(part: Part, n_tokens: int) -> tuple[list[dict[str, Any]], Ints]:

@@ -6,7 +6,7 @@ Letters: V tokens in the vocabulary, K found ones, H size of a vector.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from bertctl.tokenization.reference import (
 )
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.tokenization.vocab import word_ids
+
+if TYPE_CHECKING:
+    from bertctl.features.encoder import TokenVectors
 
 _AROUND = 300  # characters of a text on each side of a word
 _MOST = 2000  # places of a word that are looked at
@@ -154,14 +157,9 @@ def near_places(
     batch = [next(_places(pattern, [[context]]))]
     while batch:
         tokens = encoder.tokens(windows([text for text, _, _ in batch]))
-        ends = np.cumsum(tokens.counts)  # of each text's tokens, which lie one after the other
-        for (text, begin, end), tokens_end, count in zip(batch, ends, tokens.counts, strict=True):
-            spans = tokens.spans[tokens_end - count : tokens_end]
-            states = tokens.vectors[0][tokens_end - count : tokens_end]
-            is_in_word = (spans[:, 0] < end) & (spans[:, 1] > begin)
-            if is_in_word.any():  # what was cut off is not read
-                texts_read.append(text)
-                vectors.append(states[is_in_word].mean(axis=0))
+        for text, vector in _word_vectors(batch, tokens):
+            texts_read.append(text)
+            vectors.append(vector)
         if not texts_read:  # of the first batch, which is the context alone
             message = f"'{word}' stands behind what the model reads of the context"
             raise UsageError(message, remedy="Give a shorter context.")
@@ -185,6 +183,26 @@ def near_places(
         "places": len(scores),
     }
     return _placed(document, units[0], units[[1 + i for i in chosen]], neighbours)
+
+
+def _word_vectors(
+    occurrences: Sequence[tuple[str, int, int]], tokens: "TokenVectors"
+) -> Iterator[tuple[str, Floats32]]:
+    """Yields each text with the (D,) mean vector of its word's tokens.
+
+    Texts that are cut off before the word are left out.
+
+    Args:
+        occurrences: Texts, each with where a word begins and ends in it.
+        tokens: Vectors of the texts' tokens.
+    """
+    ends = np.cumsum(tokens.counts)  # of each text's tokens, which lie one after the other
+    for (text, begin, end), tokens_end, count in zip(occurrences, ends, tokens.counts, strict=True):
+        of_text = slice(tokens_end - count, tokens_end)
+        spans = tokens.spans[of_text]
+        is_in_word = (spans[:, 0] < end) & (spans[:, 1] > begin)
+        if is_in_word.any():
+            yield text, tokens.vectors[0][of_text][is_in_word].mean(axis=0)
 
 
 def _places(

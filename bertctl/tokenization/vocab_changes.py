@@ -153,17 +153,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     old_ids = [i for i, token in enumerate(tokens) if token and token in kept_tokens]
     new_ids = {old: new for new, old in enumerate(old_ids)}
 
-    if model["type"] == "Unigram":
-        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new_ids]
-        model["unk_id"] = new_ids.get(model["unk_id"])
-    else:
-        model["vocab"] = {token: new_ids[i] for token, i in model["vocab"].items() if i in new_ids}
-    if model["type"] == "BPE":
-        model["merges"] = [
-            [first, second]
-            for first, second in model["merges"]
-            if {first, second, first + second} <= kept_tokens
-        ]
+    _shrink_model(model, new_ids, kept_tokens)
     for token in document["added_tokens"]:
         token["id"] = new_ids[token["id"]]
     document["post_processor"] = _renumbered(document["post_processor"], new_ids)
@@ -178,6 +168,27 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         goes_on=used < 0,  # False for all: it matters only for the vectors of new words
         tokens=int(used.sum()),
     )
+
+
+def _shrink_model(model: dict[str, Any], new_ids: Mapping[int, int], kept_tokens: set[str]) -> None:
+    """Removes tokens from the `model` of a tokenizer.json, in place, and renumbers the others.
+
+    Args:
+        model: Its `vocab` is a list of tokens with scores (Unigram), or token -> id.
+        new_ids: Old id -> new id of each token that stays.
+        kept_tokens: The same tokens. Only merges of them stay.
+    """
+    if model["type"] == "Unigram":
+        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new_ids]
+        model["unk_id"] = new_ids.get(model["unk_id"])
+    else:
+        model["vocab"] = {token: new_ids[i] for token, i in model["vocab"].items() if i in new_ids}
+    if model["type"] == "BPE":
+        model["merges"] = [
+            [first, second]
+            for first, second in model["merges"]
+            if {first, second, first + second} <= kept_tokens
+        ]
 
 
 def _kept_ids(
