@@ -30,9 +30,9 @@ def baseline_title(name: str) -> str:
 def baseline_difference(
     run: FinishedRun, name: str, split: str, lines: Sequence[Line]
 ) -> tuple[Difference, float]:
-    """Returns the run's primary metric minus a baseline's, and the baseline's value.
+    """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's.
 
-    Both are on the same rows.
+    The difference is paired: it is computed from the predictions of both.
 
     Args:
         run: As read.
@@ -67,10 +67,12 @@ def baseline_difference(
 
 
 def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Difference, float]:
-    """Returns the difference that metrics.json has, where there is nothing but that.
+    """Returns the difference from a baseline that metrics.json has, and the baseline's metric.
+
+    It is for runs without a folder of predictions, from which `baseline_difference` computes it.
 
     Raises:
-        UsageError: It has none.
+        UsageError: metrics.json has no difference from this baseline on the split.
     """
     entry = _entry(run, name)
     if entry is None or split not in entry.differences:
@@ -90,9 +92,9 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
 
 
 def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
-    """Returns a row per baseline and split; None without baselines.
+    """Returns a table of by how much the run is better than its baselines; None without any.
 
-    It shows by how much the run is better.
+    There is a row per baseline and split.
 
     Args:
         metrics: Content of metrics.json.
@@ -124,7 +126,10 @@ def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
 
 def _entry(run: FinishedRun, name: str) -> BaselineEntry | None:
     """Returns what metrics.json has of a baseline, or None."""
-    return next((entry for known, entry in run.metrics.baselines.items() if known == name), None)
+    for baseline_name, entry in run.metrics.baselines.items():
+        if baseline_name == name:
+            return entry
+    return None
 
 
 def _baseline_lines(run: FinishedRun, name: str, split: str) -> list[Line]:

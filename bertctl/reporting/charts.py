@@ -159,12 +159,16 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
                     metadata=metadata,
                 ),
             )
-            # As the first file has it: the engine goes on from what it has found.
+            # The layout of the first file stays for the others. The engine would start from it and
+            # move things a little further.
             figure.set_layout_engine("none")
 
 
 def element(text: str, label: str) -> str:
-    """Returns the text of an SVG file of this module as an `<svg>` element in the page's colours.
+    """Turns the text of an SVG file of this module into an `<svg>` element for an HTML page.
+
+    It takes its colours and fonts from the page, and has no ids and styles of its own that could
+    clash with other charts.
 
     Args:
         text: of the file.
@@ -197,9 +201,7 @@ def _or_gap(value: float | None) -> float:
 
 
 def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
-    """Draws values with their intervals, one below the other.
-
-    A line shows what the answer that ignores the text gets.
+    """Draws metrics with their intervals, one below the other, beside the score of a baseline.
 
     Args:
         rows: name, an entry of metrics.json, the baseline's value; the first one on top.
@@ -235,7 +237,7 @@ def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
                     linestyle="",
                 )
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
-        low = 0.0
+        low = 0.0  # correlations and the like may be negative
         for _, metric, baseline in rows:
             low = min(low, metric.low or 0.0, baseline or 0.0)
         axes.set(xlim=(low - 0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
@@ -603,7 +605,7 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
                     label=f"{label}: {document[name]:.2e}",
                 )
         bottom = min(smooth)
-        top = max(smooth[0], min(smooth))
+        top = smooth[0]
         span = top - bottom
         # Where the loss explodes, the curve leaves the chart, or the rest of it would be flat.
         ends = (

@@ -118,9 +118,15 @@ def _recipe_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
-    """Returns the runs that can be paired with the first, by number.
+    """Returns the predictions of each run beside those of the first one, by the run's number.
 
-    Notes say why the others can't.
+    Args:
+        runs: The first one is what the others are compared with.
+        split: Split that was scored.
+        notes: The reason is added to it for each run that can't be paired.
+
+    Raises:
+        UnlikeRunsError: Two runs can't be compared at all.
     """
     pairs: dict[int, Pair] = {}
     lines: list[Line] | None = None
@@ -215,13 +221,19 @@ def _difference(
 
 
 def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
-    """Returns how many examples another run (`ours`) wins and loses against the first (`theirs`).
+    """Returns how many examples a run wins and loses against the first one, and some of them.
 
-    It is None where no line is right or wrong. Some examples are shown: lost before won, about as
-    many of each, those with the largest change of loss first.
+    A run wins an example that only it answers rightly. The result is None for tasks without right
+    and wrong, such as regression.
+
+    Args:
+        pair: Predictions of the run (`ours`) and of the first one (`theirs`).
+        limit: Examples to show: lost ones before won ones, about as many of each, those with the
+            largest change of loss first.
     """
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
+    # Change of loss, whether it is won, and the lines of both runs.
     sides: list[tuple[float, bool, Line, Line]] = []
     for position in pair.answers.unit_positions(pair.lines):
         line = pair.lines[position]
@@ -286,9 +298,9 @@ def _data_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the facts about splits that all runs have.
+    """Returns the facts of each run about those splits that all runs have.
 
-    A split that one run alone was scored on is no difference.
+    That a run was scored on one more split is not a difference of the data.
     """
     common = set.intersection(*({_split_of(name) for name in of_run} for of_run in facts))
     return [_only_splits(of_run, common) for of_run in facts]

@@ -30,7 +30,12 @@ READING = (
 
 
 def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
-    """Yields a shaded text for each number that a row was explained by, and each method."""
+    """Yields shaded texts that explain the answers of a row: one per answer and method.
+
+    Args:
+        line: An explained row, as `explain` gives it. Each of its `targets` is a number of the
+            model that was explained, such as the logit of a label.
+    """
     prediction = line["prediction"]
     if isinstance(prediction, float):
         answer = f"{prediction:.4g}"
@@ -44,8 +49,10 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
             for name in ("label", "type", "tag", "answer")
             if name in target
         ]
-        target_names += [f"choice {target['choice']}"] if "choice" in target else []
-        target_names += [f"'{target['text']}'"] if "text" in target else []
+        if "choice" in target:
+            target_names.append(f"choice {target['choice']}")
+        if "text" in target:
+            target_names.append(f"'{target['text']}'")
         if "gold" in line:
             gold = f", gold {shorten(str(line['gold']), 80)}"
         else:
@@ -131,12 +138,12 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
 
 
 def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
-    """Returns the sentence under an explanation: strongest words, and whether to trust them.
+    """Returns the sentence under an explanation: its strongest words, and whether to trust them.
 
     Args:
-        target: What is explained, with its words.
-        method: Whose scores are meant.
-        facts: What the method says of itself, such as whether it converged.
+        target: The number of the model that is explained, with the words of the text.
+        method: Method whose scores of the words are shown.
+        facts: What is known of the method here, such as its steps and whether it converged.
     """
     numbered_words = [word for word in target["words"] if word[method] is not None]
     ranked = sorted(numbered_words, key=lambda word: -abs(word[method]))[:_NAMED]
@@ -286,7 +293,7 @@ def explained_page(
     Args:
         run: its name.
         lines: explained rows, as `explain` gives them.
-        summary: asked once they are all there.
+        summary: Returns the figures of all explanations; called when all lines have been read.
     """
     rows = iter(lines)
     first_rows = list(islice(rows, MOST_ROWS))

@@ -63,13 +63,16 @@ def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
 
 
 def in_repository(file: str) -> str:
-    """Returns a path from the root of the checkout, as GitHub and GitLab want it.
+    """Returns a file's path relative to the root of the checkout, as GitHub and GitLab want it.
 
-    Whichever folder the job runs in: `../data/a.csv` in `train/` -> `data/a.csv`. Without a
-    checkout the path is from the current folder, and a file outside of both stays as it is.
+    If the job runs in `train/`, `../data/a.csv` becomes `data/a.csv`. Without a checkout, the path
+    is relative to the current folder. A file that is outside of both stays as it is.
     """
     path = Path(os.path.normpath(Path.cwd() / file))
     for root in (os.environ.get("GITHUB_WORKSPACE"), os.environ.get("CI_PROJECT_DIR"), "."):
-        if root and path.is_relative_to(root_path := Path(root).resolve()):
+        if not root:
+            continue
+        root_path = Path(root).resolve()
+        if path.is_relative_to(root_path):
             return path.relative_to(root_path).as_posix()
     return file

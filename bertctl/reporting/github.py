@@ -43,7 +43,6 @@ def annotations(checks: Sequence[Check]) -> list[str]:
     lines: list[str] = []
     for kind in ("error", "warning"):
         bad = [check for check in worst_first(checks) if _KINDS.get(check.verdict) == kind]
-        # If some are left out, the last one says how many.
         if len(bad) <= ANNOTATIONS_OF_A_KIND:
             room = ANNOTATIONS_OF_A_KIND
         else:
@@ -141,17 +140,17 @@ def _fitted(
 ) -> str:
     """Returns head, tables and tail as one text of at most so many bytes.
 
-    Rows of the tables that don't fit are left out and counted.
+    Rows of the tables that don't fit are left out, and a line tells their number.
 
     Args:
-        head: Lines before the tables.
-        tables: Heading lines and rows of each.
+        head: Lines before the tables; the last one is empty.
+        tables: Heading lines and rows of each table.
         tail: Lines after the tables.
         limit: Bytes.
     """
     lines = list(head)
     left_out = 0
-    room = limit - _RESERVE - _size([*head, *tail])
+    room = limit - _RESERVE - _size([*head, *tail])  # bytes for tables
     for table_head, rows in tables:
         room -= _size(table_head)
         fitting_rows = []
@@ -161,10 +160,12 @@ def _fitted(
                 break
             fitting_rows.append(row)
         left_out += len(rows) - len(fitting_rows)
-        lines += [*table_head, *fitting_rows, ""] if fitting_rows else []
+        if fitting_rows:
+            lines += [*table_head, *fitting_rows, ""]
     if left_out:
         lines += [f"… and {left_out:,} more rows that have no room here.", ""]
-    return "\n".join([*lines[:-1], *tail]) + "\n"
+    lines_without_last_gap = lines[:-1]
+    return "\n".join([*lines_without_last_gap, *tail]) + "\n"
 
 
 def _annotation(kind: str, check: Check) -> str:

@@ -58,8 +58,8 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
         if check.verdict == "pass":
             continue
         path = harmless(in_repository(check.file or default_file))
-        # The same finding in the next pipeline must have the same fingerprint, and no other one: no
-        # number, no message.
+        # GitLab knows a finding of an earlier pipeline by its fingerprint. Messages are not part of
+        # it, as they have numbers that change.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
         occurrences[key] = occurrences.get(key, 0) + 1
         digest = hashlib.sha256(

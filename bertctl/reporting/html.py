@@ -61,15 +61,16 @@ def _columns(tiles: Sequence[Tile]) -> int:
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
-    """Yields the blocks that stand together, with the CSS class of their layout.
+    """Yields groups of neighbouring blocks, with the CSS class of their layout.
 
-    A chart and the table of its numbers stand side by side ("beside") where there is room, several
-    charts in a grid ("charts"). The class is empty for a block by itself.
+    A chart and the table of its numbers are side by side ("beside") if there is room, several
+    charts are a grid ("charts"). The class is empty for a block by itself.
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
         has_wide_chart = any(isinstance(chart, Chart) and chart.wide for chart in charts)
-        is_grid = has_wide_chart or len(charts) > 1 or len(charts) == len(blocks)
+        has_nothing_beside = len(charts) == len(blocks)
+        is_grid = has_wide_chart or len(charts) > 1 or has_nothing_beside
         if is_grid:
             n_blocks = len(charts)
             layout = "charts"

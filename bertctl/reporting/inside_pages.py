@@ -77,7 +77,14 @@ def attention_page(attention: Mapping[str, Any], texts: Sequence[str]) -> str:
 
 
 def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
+    """Returns attention, queries and keys as texts for the page, one for each layer.
+
+    They are rounded to bytes, as finely as the page has room for. `levels` and `steps` tell the
+    page how finely, and the scales what the largest bytes of queries and keys stand for.
+
+    Args:
+        attention: What `read_attention` gives.
+    """
     if attention["attentions"].size <= _SMALL:
         room = _SMALL_BYTES
     else:

@@ -92,8 +92,9 @@ def parse_limit(kind: Kind, text: str) -> Limit:
     else:
         slice_match = None
     limit = as_number(number)
-    is_complete = bool(equals and name.strip()) and (slice_match is not None or kind != "min-slice")
-    if not is_complete or not math.isfinite(limit):
+    has_name = bool(equals and name.strip())
+    lacks_slice = kind == "min-slice" and slice_match is None
+    if not has_name or lacks_slice or not math.isfinite(limit):
         if kind == "min-slice":
             message = "COLUMN=VALUE:METRIC=NUMBER"
         else:
@@ -114,12 +115,10 @@ def parse_limit(kind: Kind, text: str) -> Limit:
             f"`max_drop={text}`: a drop is 0 or more",
             remedy="Give how much may be lost, such as 0.005.",
         )
-    return Limit(
-        kind,
-        metric,
-        limit,
-        (slice_match["column"].strip(), slice_match["value"].strip()) if slice_match else None,
-    )
+    column_and_value = None
+    if slice_match is not None:
+        column_and_value = (slice_match["column"].strip(), slice_match["value"].strip())
+    return Limit(kind, metric, limit, column_and_value)
 
 
 def has_too_few(clusters: int | None) -> bool:
@@ -139,25 +138,26 @@ def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> Ga
         baseline: Of the answer that ignores the input.
         policy: `point` goes by the values alone.
     """
+    # The end of the run's interval that is towards the constant answer, if the run is better.
     if metric.higher_is_better:
         sign = 1.0
+        near_end = metric.low
     else:
         sign = -1.0
+        near_end = metric.high
     gap = sign * (metric.value - baseline)
-    if metric.higher_is_better:
-        end = metric.low
-    else:
-        end = metric.high
     if gap <= _SAME:
         return "fail"
     if policy == "point":
         half_width = 0.0
-    elif end is None:
+    elif near_end is None:
         half_width = math.inf
     else:
-        half_width = sign * (metric.value - end)
-    # The variances of two equally uncertain scores add up, hence the square root of 2.
-    if gap > half_width * (math.sqrt(2) if baseline else 1.0):
+        half_width = sign * (metric.value - near_end)
+    # The variances of two equally uncertain scores add up, hence the square root of 2. A constant
+    # answer's metric of 0, such as a correlation, has no uncertainty.
+    factor = math.sqrt(2) if baseline else 1.0
+    if gap > half_width * factor:
         return "pass"
     if policy == "lenient":
         return "fail"

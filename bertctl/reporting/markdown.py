@@ -63,14 +63,16 @@ def escaped(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """Returns text of the data as a code span of one line.
+    """Returns text of the data as a code span of one line, also for a cell of a table.
 
-    The fence is longer than any in it, bars are escaped.
+    It has one backtick more around it than any run of backticks in the text.
     """
     line = one_line(text)
     if not line:
         return ""
-    fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
+    backtick_runs = re.findall(r"`+", line)
+    longest_run = max(map(len, backtick_runs), default=0)
+    fence = "`" * (longest_run + 1)
     if line.startswith("`") or line.endswith("`"):
         pad = " "
     else:

@@ -32,9 +32,10 @@ def mistakes_section(lines: Lines, answers: Answers, *, limit: int) -> Section:
     if not limit:
         return Section("errors", order.title, [])
     shown_errors = errors[:limit]
-    numbers = [answers.gravity(line) for line in shown_errors]
+    numbers = [answers.gravity(line) for line in shown_errors]  # such as the probability given
     columns = [Column("id"), Column("text"), Column("gold"), Column("predicted")]
-    columns += [Column(order.column, number=True)] if numbers[0] is not None else []
+    if numbers[0] is not None:  # not all tasks have such a number
+        columns.append(Column(order.column, number=True))
     rows: list[list[str | Cell]] = []
     for line, number in zip(shown_errors, numbers, strict=True):
         text, gold, predicted = answers.shown(line)
@@ -43,7 +44,9 @@ def mistakes_section(lines: Lines, answers: Answers, *, limit: int) -> Section:
             Cell(shorten(text), data=True),
         ]
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
-        rows.append(row + ([order.layout.format(number)] if number is not None else []))
+        if number is not None:
+            row.append(order.layout.format(number))
+        rows.append(row)
     caption = f"{len(errors):,} in all, {order.words}."
     blocks: list[Block] = [
         TableBlock(
@@ -65,7 +68,10 @@ def mistakes_section(lines: Lines, answers: Answers, *, limit: int) -> Section:
 
 
 def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
-    """Returns the errors among these lines, as the task ranks them."""
+    """Returns the lines that are errors, the gravest first.
+
+    How grave an error is, the task says: often by the probability of the wrong answer.
+    """
     units = [lines[position] for position in answers.unit_positions(lines)]
     errors = [line for line in units if answers.is_error(line)]
     gravity = np.array([abs(answers.gravity(line) or 0.0) for line in errors])

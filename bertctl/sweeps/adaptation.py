@@ -55,7 +55,7 @@ class Adaptation:
 
     @property
     def folder(self) -> Path:
-        """Returns the folder of all."""
+        """Returns the folder of the pretraining, the sweep and adapt.json."""
         if self.output is not None:
             return self.output
         hashed_parts = [
@@ -67,14 +67,19 @@ class Adaptation:
         return Path("runs") / f"adapt-{self.task.name}-{digest[:8]}"
 
     def sweep(self, models: Sequence[str], listener: Listener = SILENT) -> Sweep:
-        """Returns the fine-tuning of these models, made ready.
+        """Returns the sweep that fine-tunes these models, made ready: a setting for each model.
+
+        Args:
+            models: Names or folders of the models.
+            listener: Receives messages on what is read.
 
         Raises:
-            BertctlError: any refusal of the task: settings, files, labels, a model that it can't
+            BertctlError: Any refusal of the task: settings, files, labels, a model that it can't
                 take.
         """
         settings = [{"model.name": model} for model in models]
-        # The pretraining starts no thread then that a worker would lack.
+        # Workers must not be forked from a process in which torch has started threads. With one
+        # thread the pretraining starts none.
         forks = self.job.compute.threads == 1
         task = self.task.with_fields("evaluation", splits=without_test(self.task))
         request = SweepRequest(
@@ -88,9 +93,14 @@ class Adaptation:
 
 
 def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Sweep:
-    """Refuses what the fine-tuning would refuse, before the pretraining is paid for.
+    """Refuses what the fine-tuning would refuse, before time is spent on the pretraining.
 
-    Returns the half without pretraining.
+    Args:
+        adaptation: The pretraining and the task.
+        listener: Receives messages on what is read.
+
+    Returns:
+        The sweep of the model without pretraining, made ready.
 
     Raises:
         UsageError: fewer than two seeds.
@@ -109,23 +119,24 @@ def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Swe
 def estimate_adaptation(
     adaptation: Adaptation, without: Sweep, *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning.
+    """Returns the steps and memory of the pretraining, and runs, time and disk of the fine-tuning.
 
-    That time is twice that of one arm.
+    The model with pretraining does not exist yet. Its fine-tuning takes as long as that of the
+    model without, which is timed.
 
     Args:
-        adaptation: what is to be done.
-        without: what `check_adaptation` returned.
-        listener: hears of progress.
+        adaptation: The pretraining and the task.
+        without: The sweep without pretraining, from `check_adaptation`.
+        listener: Receives progress.
     """
-    half = dry_run(without, listener=listener)
+    one_arm = dry_run(without, listener=listener)
     job = adaptation.job
-    seconds = {name: round(len(ARMS) * value, 3) for name, value in half["seconds"].items()}
+    seconds = {name: round(len(ARMS) * value, 3) for name, value in one_arm["seconds"].items()}
     pretraining = {"steps": job.steps, "epochs": job.epochs, "memory_bytes": job.memory}
     finetuning = {
-        "runs": len(ARMS) * half["runs"],
+        "runs": len(ARMS) * one_arm["runs"],
         "seconds": seconds,
-        "disk_bytes": half["disk_bytes"],
+        "disk_bytes": one_arm["disk_bytes"],
     }
     return {
         "schema": SCHEMA,
@@ -138,14 +149,14 @@ def estimate_adaptation(
 def adapt(
     adaptation: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
 ) -> tuple[dict[str, Any], int]:
-    """Pretrains, fine-tunes without and with it, and compares.
+    """Pretrains a model, fine-tunes it without and with pretraining, and compares the two.
 
-    What is in the folder already is not done again.
+    Finished runs in the folder are not run again.
 
     Args:
-        adaptation: what is to be done; checked.
-        options: of the run of pretraining.
-        listener: hears of what happens.
+        adaptation: The pretraining and the task, as `check_adaptation` has checked them.
+        options: How the run of pretraining is carried out.
+        listener: Receives messages.
 
     Returns:
         The content of adapt.json, and the sweep's exit code.
@@ -209,20 +220,24 @@ def compare_arms(document: SweepDocument) -> dict[str, Any]:
     value = compared.difference
     low = compared.low
     high = compared.high
-    if compared.first == 0:  # without less with; 0.0 - x is never -0.0
+    # The better setting is the sweep's first. If that is the one without pretraining, the
+    # difference is turned round. 0.0 - x, as -x could be -0.0.
+    if compared.first == 0:
         value = 0.0 - compared.difference
         low = 0.0 - compared.high
         high = 0.0 - compared.low
-    words = {True: "gain", False: "worse"}
-    away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared.seeds)
-    is_significant = (
-        compared.verdict == "different"
-        and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
-    )
-    if is_significant:
-        verdict = words[(value > 0) == primary.higher_is_better]
-    else:
+    # Runs that diverged have no predictions: they count in the means, but not in the difference.
+    n_scores = sum(arm["n"] for arm in arms.values())
+    n_diverged = n_scores - len(ARMS) * len(compared.seeds)
+    difference_of_means = arms["with"]["mean"] - arms["without"]["mean"]
+    # Diverged runs may turn the difference of the means round: then neither arm is better.
+    is_significant = compared.verdict == "different" and value * difference_of_means > 0
+    if not is_significant:
         verdict = "no gain"
+    elif (value > 0) == primary.higher_is_better:
+        verdict = "gain"
+    else:
+        verdict = "worse"
     means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
     message = (
         f"{primary.name} on {primary.split} {means['with']} with pretraining, "
@@ -232,7 +247,8 @@ def compare_arms(document: SweepDocument) -> dict[str, Any]:
     n = f"{count(len(compared.seeds), 'seed')}, {count(compared.n, 'example')}"
     difference = {"value": value, "low": low, "high": high, "p": compared.p, "n": compared.n}
     sentence = f"{verdict}: {message} ({digits}; {compared.method}, {n})"
-    sentence += f"; {count(away, 'run')} that diverged in the means alone" if away else ""
+    if n_diverged:
+        sentence += f"; {count(n_diverged, 'run')} that diverged in the means alone"
     return answer | {
         "difference": difference | {"seeds": len(compared.seeds), "method": compared.method},
         "verdict": verdict,

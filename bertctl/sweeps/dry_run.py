@@ -31,13 +31,15 @@ Timed = Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
 
 
 def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
-    """Counts the cells that are to be run, and estimates them.
+    """Estimates the time and the disk space that the missing runs of a sweep take.
 
-    It times a few steps, and says what time and disk they take. Nothing is kept.
+    A few steps are timed; nothing of them is kept. Runs that differ only in learning rate, epochs
+    or seeds take the same time per step, so one run of such a kind is timed, for the first four
+    kinds. Runs that are done in the sweep's folder are not estimated.
 
-    Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of
-    each other kind is timed, of the first four kinds. Runs that are done in the sweep's folder are
-    not counted.
+    Args:
+        sweep: The sweep, made ready.
+        listener: Receives a message before each timing.
 
     Returns:
         `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time; of
@@ -55,16 +57,21 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     waiting = [cell for cell in mine if cell.name not in finished]
     timed = _timed(sweep, waiting, listener)
     run_times = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
+    # Successive halving takes at most this share of the steps of all runs.
     if plan.rungs:
         share = most_steps(plan) / full_steps(plan)
     else:
         share = 1.0
-    worked = {}
+    computing_seconds = {}  # of all runs together
     for name in _BOUNDS:
-        worked[name] = share * sum(run_time[name] for run_time in run_times)
+        computing_seconds[name] = share * sum(run_time[name] for run_time in run_times)
     longest = max(run_times, key=lambda run_time: run_time["estimate"])
     shortest = min(run_time["estimate"] for run_time in run_times)
     jobs = min(plan.jobs, max(1, len(waiting)))
+    # The sweep can't be faster than its longest run.
+    wall_seconds = {}
+    for name in _BOUNDS:
+        wall_seconds[name] = round(max(computing_seconds[name] / jobs, longest[name]), 3)
 
     needed = disk_needed(
         plan.model_copy(update={"jobs": jobs}),
@@ -79,7 +86,7 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
         "to_run": len(waiting),
         "jobs": plan.jobs,
         "threads": plan.threads,
-        "seconds": {name: round(max(worked[name] / jobs, longest[name]), 3) for name in _BOUNDS},
+        "seconds": wall_seconds,
         "run_seconds": {"shortest": round(shortest, 3), "longest": round(longest["estimate"], 3)},
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
         "cells": [
@@ -146,11 +153,12 @@ def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
 
 
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
-    """Returns a run's time by the timed one's.
+    """Returns the seconds of a run, estimated from those of the timed run of its kind.
 
-    Training is scaled as steps, scoring as epochs, and the model is written once.
+    The time of training grows with the number of steps, and that of scoring with the number of
+    epochs. The model is written once. `training.time_limit` ends a run earlier.
     """
-    # Where no run of its kind was timed, the first one has to do.
+    # If no run of its kind was timed, the first timed one has to do.
     timed_cell, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
     steps, epochs = _steps_and_epochs(cell, sweep)
     timed_steps, timed_epochs = _steps_and_epochs(timed_cell, sweep)

@@ -72,7 +72,13 @@ class SweepWatch(EarlyStopping):
         self.is_paused = False
 
     def after_step(self, state: TrainingState) -> None:
-        """Raises an error that ends the run after a step, if there is a reason."""
+        """Raises an error that ends the run after a step, if there is a reason.
+
+        Raises:
+            KeyboardInterrupt: The sweep's process is gone, or the run is at its rung; the training
+                loop then saves a checkpoint.
+            DivergedError: The losses say that the run is lost.
+        """
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
         trouble = divergence(state, likelihood=self._likelihood)
@@ -85,10 +91,13 @@ class SweepWatch(EarlyStopping):
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
+        # Validation losses at the ends of the latest epochs in a row with one answer to everything.
         losses = state.collapsed_losses
-        # The end of the epoch before is as many steps ago as an epoch has.
-        before = state.step - state.step // epoch
-        if len(losses) > 1 and before >= self._warmup and losses[-1] > _STILL_LEARNING * losses[-2]:
+        steps_per_epoch = state.step // epoch
+        step_of_last_epoch = state.step - steps_per_epoch
+        if len(losses) < 2 or step_of_last_epoch < self._warmup:
+            return ""
+        if losses[-1] > _STILL_LEARNING * losses[-2]:
             return "collapsed"
         return ""
 

@@ -135,12 +135,12 @@ class Jobs:
         self._listener = listener
         self._labels = labels or {}
         self._request = StopRequest()
-        self._threads = ThreadPoolExecutor(jobs)
-        self._submitting = threading.Lock()
-        self._is_refused = False
-        self._warnings: set[str] = set()
-        self._running: dict[str, Any] = {}
-        self._n_ended = 0
+        self._threads = ThreadPoolExecutor(jobs)  # each thread runs one cell at a time
+        self._submitting = threading.Lock()  # of the thread that submits; the others wait
+        self._is_refused = False  # the cluster takes no job, so no other is submitted
+        self._warnings: set[str] = set()  # that were given; each is given once
+        self._running: dict[str, Any] = {}  # cell -> its job
+        self._n_ended = 0  # jobs that have ended, in whatever way
         runtime = next(iter(settings.recipes.values()))["runtime"]
         cpus = runtime["threads"]
         if runtime["device"] == "cuda":
@@ -188,16 +188,15 @@ class Jobs:
             self._engine.cancel(job)
 
     def _run(self, cell: str) -> CellReply | None:
-        """Runs a cell to its end, with a new job for each lost one.
+        """Runs a cell to its end, with a new job for each one that is lost, and returns its reply.
 
-        It returns None if the cell was not begun any more.
-
-        A job that has brought the run further is none of the few that may be lost: a long run takes
-        many time limits.
+        It is None if no job was submitted before the sweep ended. The cell fails after some losses
+        in a row. A job that has brought the run further before it was lost begins the count anew: a
+        long run may need many jobs with a time limit.
         """
         folder = RunFolder(self._settings.folder / CELLS / cell)
         settings = replace(self._settings, recipes={cell: self._settings.recipes[cell]})
-        losses = 0
+        losses = 0  # in a row, without progress
         step = _saved_step(folder)
         while losses < _MOST_LOSSES:
             job = self._submit(settings, cell)
@@ -221,14 +220,15 @@ class Jobs:
                 losses = 1
             job_id = getattr(job, "job_id", "")
             number = f" {job_id}" if job_id else ""
-            if step:
-                where = f"continues from step {step}"
+            if losses >= _MOST_LOSSES:
+                next_step = "it is given up"
+            elif step:
+                next_step = f"it continues from step {step} in another job"
             else:
-                where = "starts again"
+                next_step = "it starts again in another job"
             self._listener.warn(
                 f"{self._labels.get(cell, cell)}: job{number} ended before the run did "
-                f"({reply.message}); "
-                + (f"it {where} in another job" if losses < _MOST_LOSSES else "it is given up")
+                f"({reply.message}); {next_step}"
             )
         message = f"{_MOST_LOSSES} jobs in a row were lost; the last one: {reply.message}"
         note_failure(folder, message)
@@ -244,7 +244,7 @@ class Jobs:
         Raises:
             RefusedJobError: The job is refused, and none of this sweep is under way.
         """
-        n_refusals_alone = 0
+        n_refusals_alone = 0  # in a row, with no other job of this sweep under way
         with self._submitting:
             while True:
                 if self.stopped_by or self._is_refused:
@@ -275,12 +275,17 @@ class Jobs:
         return job
 
     def _warn_once(self, problem: str) -> None:
+        """Warns of a problem with submitting, unless the same warning was given before."""
         if problem not in self._warnings:
             self._warnings.add(problem)
             self._listener.warn(problem)
 
     def _wait_for_others(self, n_ended: int) -> None:
-        """Waits until more jobs have ended than these, for half a minute at most."""
+        """Waits until another job has ended or a signal has come, for half a minute at most.
+
+        Args:
+            n_ended: Number of jobs that had ended before.
+        """
         for _ in range(_SECONDS_BETWEEN_SUBMISSIONS):
             if self.stopped_by or self._n_ended > n_ended:
                 return
@@ -300,7 +305,11 @@ def _saved_step(folder: RunFolder) -> int:
 
 
 def _seen(reply: CellReply, folder: RunFolder) -> CellReply:
-    """Returns the reply once its cell is as it says; one that failed where that is not seen."""
+    """Returns the reply of a job once its run folder says `done` on this machine too.
+
+    A network file system may show it late. If it does not within a minute, the reply is that the
+    machine does not see the folder. A reply that is not `done` is returned at once.
+    """
     for _ in range(SECONDS_UNSEEN):
         if reply.state != "done" or (
             folder.status.is_file() and folder.read_status().state == "done"

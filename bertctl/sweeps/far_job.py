@@ -28,10 +28,10 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
     """Runs a cell with a worker on this machine; returns its reply as a dictionary.
 
     Args:
-        settings: of the worker.
-        cell: its name.
-        where: the command was typed: the recipe's paths are relative to it.
-        offline: HF_HUB_OFFLINE there.
+        settings: Settings of the worker.
+        cell: Name of the cell.
+        where: Folder in which the sweep's command was typed; paths in recipes are relative to it.
+        offline: Value of HF_HUB_OFFLINE in that command.
     """
     request = StopRequest()
     with ignored_until_heard(request):
@@ -44,8 +44,8 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
             devices = visible_devices()
         else:
             devices = []
-        # A job that is told so again and again has too little time to read the data and to load the
-        # model.
+        # This reply counts if the worker gives none. If that happens again and again, the time
+        # limit is too short to read the data and to load the model.
         message = (
             "it was told to stop, by its time limit or by scancel, before it could save anything "
             "new"
@@ -74,19 +74,21 @@ def unseen_folder(cell: str, folder: Path) -> CellReply:
 
 @contextlib.contextmanager
 def ignored_until_heard(request: StopRequest) -> Iterator[None]:
-    """Notes signals from the first line of a job on.
+    """Records signals to a job from its first line on, instead of ending it.
 
-    Nothing is there yet that could save a checkpoint.
+    At first there is no worker that could save a checkpoint. `Pool.run` then looks whether a signal
+    was recorded, and handles later ones itself.
 
     Args:
-        request: Hears of the signals; `Pool.run` looks at it when it begins, and hears the later
-            ones itself.
+        request: The signals are recorded in it.
     """
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Records a signal to stop."""
         request.hear(number)
 
     def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        """Turns the signal of Slurm that the time is nearly up into one to stop."""
         signal.raise_signal(signal.SIGTERM)
 
     handlers = {number: signal.getsignal(number) for number in (*STOPS, TIME_IS_UP)}

@@ -44,7 +44,8 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 def read_grid(argument: str) -> list[Setting]:
     """Reads the settings of `--grid`: a name, `field=v1,v2 field=v1`, or a YAML file.
 
-    They are all combinations of the values, the last field the fastest.
+    A setting is one combination of the values, by field. All combinations are returned; the value
+    of the last field changes fastest.
 
     Raises:
         RecipeError: a UsageError with every unknown key, doubled key and value that doesn't fit, at
@@ -161,24 +162,27 @@ def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
 
 
 def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    """Reads `a=1,2 b=x`; commas within brackets belong to the value."""
+    """Reads fields with their values from `a=1,2 b=x`; commas within brackets belong to the value.
+
+    It also returns a sentence for each word that is not of this form.
+    """
     pairs = []
     problems = []
     for word in re.findall(r"(?:\[[^\]]*\]|\S)+", text):
         dotted, separator, values = word.partition("=")
         if separator and dotted:
-            pairs.append(
-                (dotted, [v for v in re.findall(r"(?:\[[^\]]*\]|[^,])+", values) if v.strip()])
-            )
+            texts = re.findall(r"(?:\[[^\]]*\]|[^,])+", values)
+            pairs.append((dotted, [text for text in texts if text.strip()]))
         else:
             problems.append(f"{word!r} given, field=value,value fits, such as training.epochs=2,3")
     return pairs, problems
 
 
 def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    """Reads a file of fields with lists.
+    """Reads fields with their values from a YAML file, and problems as sentences.
 
-    A file with a base has the base's fields too, but for those of its own.
+    A file may name a base, another file of this kind. It takes those fields of the base that it
+    does not have itself.
     """
     pairs: list[tuple[str, list[Any]]] = []
     problems: list[str] = []
@@ -201,22 +205,33 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dict[str, list[Any]]:
-    """Returns the grid; what is wrong with it is added to the problems."""
+    """Returns the values of each field as the recipe takes them.
+
+    Args:
+        pairs: Fields and their values, as they were read.
+        problems: A sentence for each fault that is found is added to it.
+    """
     grid: dict[str, list[Any]] = {}
     for dotted, values in pairs:
         if dotted in grid:
             problems.append(f"{dotted}: given twice; put all its values in one list")
         elif dotted not in fields():
             problems.append(unknown_key(dotted))
-        elif reason := next(
-            (reason for reason, names in _tables()["not_in_a_grid"].items() if dotted in names), ""
-        ):
-            problems.append(f"{dotted}: not for a grid; {reason}")
+        elif _reason_against(dotted):
+            problems.append(f"{dotted}: not for a grid; {_reason_against(dotted)}")
         elif not values:
             problems.append(f"{dotted}: no value given")
         else:
             grid[dotted] = _values(dotted, values, problems)
     return grid
+
+
+def _reason_against(dotted: str) -> str:
+    """Returns why a recipe field is not for a grid; empty if it is."""
+    for reason, names in _tables()["not_in_a_grid"].items():
+        if dotted in names:
+            return str(reason)
+    return ""
 
 
 def _values(dotted: str, raw_values: Sequence[Any], problems: list[str]) -> list[Any]:
@@ -244,6 +259,7 @@ def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
 
 
 def _empty(argument: str) -> UsageError:
+    """Returns the error for a grid without settings."""
     return UsageError(
         f"{argument} is empty: there is nothing to run",
         remedy="Such as `grid=paper`, `grid=glue`, or `grid='optimizer.learning_rate=1e-5,2e-5'`.",

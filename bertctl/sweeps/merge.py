@@ -68,9 +68,13 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
 
 
 def _copy(folder: Path, output: Path) -> None:
-    """Copies the runs that are over and better known here than there.
+    """Copies the runs of a sweep's folder that the output lacks, or has in a worse state.
 
-    A failed one gives way to one that succeeded.
+    Runs that are over in the output stay; one that failed there is replaced by one that did not.
+
+    Args:
+        folder: SWEEP of a shard.
+        output: SWEEP of the merged runs, with the same plan.
     """
     for cell, existing in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
         if existing.is_over or STATES.index(cell.state) >= STATES.index(existing.state):

@@ -108,7 +108,8 @@ class SweepPlan(BaseModel):
     def base_recipe(self) -> Recipe:
         """Returns the base recipe.
 
-        Fields that recipes no longer have are read over at their old default.
+        A plan of an earlier version may have fields that recipes no longer have. They are left out
+        if they have their old defaults.
         """
         document = {
             key: dict(value) if isinstance(value, dict) else value
@@ -118,13 +119,14 @@ class SweepPlan(BaseModel):
         return Recipe.model_validate(document)
 
     def identity(self) -> str:
-        """Returns a hash of what the sweep is on any machine.
+        """Returns a hash that names the sweep's folder, the same on every machine.
 
-        It is made of the base recipe without threads, the settings and the seeds.
+        It is made of the base recipe without threads, the data, the model, the settings, the seeds
+        and the folds.
         """
         recipe = self.base_recipe().with_fields("runtime", threads=None)
         identity_values = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
-        # An option of earlier versions; folders keep their names.
+        # An option of earlier versions; it stays in the hash so that folders keep their names.
         identity_values["early_kill"] = False
         text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(
             identity_values, sort_keys=True
@@ -183,12 +185,16 @@ def write_plan(folder: Path, plan: SweepPlan) -> None:
 
 
 def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
-    """Writes the plan at the first call, compares with the one in the folder at a later one.
+    """Writes the plan of a new sweep, or compares it with the plan that the folder has already.
 
-    A folder that several shards share is planned as a whole.
+    Calls of several shards may share a folder: its plan is then that of the whole sweep.
+
+    Args:
+        plan: Plan of the present command.
+        folder: SWEEP.
 
     Returns:
-        The plan that holds now.
+        The plan that is in the folder now.
 
     Raises:
         DataError: the data is not what it was.

@@ -37,6 +37,15 @@ _DEATHS_IN_A_ROW = 3
 
 @dataclass
 class _Worker:
+    """A worker process.
+
+    Attributes:
+        process: The process.
+        connection: This end of the pipe to it.
+        number: Which worker it is, from 0; a process that replaces another keeps the number.
+        cell: Name of the cell that it runs; None if it is idle.
+    """
+
     process: Any
     connection: Connection
     number: int
@@ -98,16 +107,14 @@ class Pool:
             DeviceError: worker after worker dies before it has finished a cell.
         """
         waiting = deque(cells)
-        deaths = 0
+        deaths = 0  # in a row, without a reply in between
         with handled_by(self._pass_on):
             try:
                 for number in range(min(self._jobs, len(waiting))):
                     if self.stopped_by:
                         break
                     self._workers.append(self._start(number))
-                while not self.stopped_by and (
-                    waiting or any(worker.cell for worker in self._workers)
-                ):
+                while not self.stopped_by and (waiting or self._has_busy_workers()):
                     for worker in self._workers:
                         if worker.cell is None and waiting:
                             self._give(worker, waiting.popleft())
@@ -120,11 +127,16 @@ class Pool:
                             message,
                             remedy="Is there memory for so many at once? Try fewer with `jobs=`.",
                         )
-                while self.stopped_by and any(worker.cell for worker in self._workers):
+                # After a signal, each worker replies once it has saved its checkpoint.
+                while self.stopped_by and self._has_busy_workers():
                     for reply, _ in self._replies():
                         on_reply(reply)
             finally:
                 self._dismiss()
+
+    def _has_busy_workers(self) -> bool:
+        """Returns whether a worker is running a cell."""
+        return any(worker.cell for worker in self._workers)
 
     def _start(self, number: int) -> _Worker:
         """Starts a worker process; workers share the devices in turn."""
@@ -151,14 +163,16 @@ class Pool:
         return _Worker(process, parent_end, number)
 
     def _give(self, worker: _Worker, cell: str) -> None:
+        """Sends a cell to an idle worker, which runs it."""
         worker.cell = cell
         with contextlib.suppress(OSError):  # it has died: its end is noticed in a moment
             worker.connection.send_bytes(json.dumps({"cell": cell}).encode())
 
     def _replies(self) -> Iterator[tuple[CellReply, bool]]:
-        """Yields each reply, and whether its worker has died.
+        """Yields the replies that come within half a second, and whether each is of a dead worker.
 
-        Dead workers are replaced, unless all are to stop.
+        A worker that has died with a cell gets a reply that the cell failed. Another one takes its
+        place, unless all are to stop.
         """
         ready = wait([worker.connection for worker in self._workers], timeout=0.5)
         for worker in [worker for worker in self._workers if worker.connection in ready]:
@@ -197,7 +211,7 @@ class Pool:
         return reply
 
     def _dismiss(self) -> None:
-        """Sends the idle workers away, and ends those that don't go."""
+        """Ends all workers: idle ones are told to leave, the others are killed."""
         for worker in self._workers:
             with contextlib.suppress(OSError):
                 worker.connection.send_bytes(b"{}")
@@ -214,7 +228,7 @@ class Pool:
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
         is_first = not self._request.number
         kills = self._request.hear(number) and not self._is_patient
-        if not (is_first or kills):
+        if not (is_first or kills):  # an echo of the first signal
             return
         for worker in list(self._workers):
             if worker.process.is_alive() and worker.process.pid:

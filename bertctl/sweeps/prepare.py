@@ -123,12 +123,14 @@ class Sweep:
     request: SweepRequest
 
     def by_cost(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
-        """Returns the longest first.
+        """Returns the cells in the order in which they are run: the longest ones first.
 
-        No worker is then left with a long one at the end. A setting stays together.
+        Otherwise a worker could be busy with a long run after all others have ended. Of equally
+        long cells, those of a setting stay together.
         """
 
         def cost(cell: SweepCell) -> tuple[int, int, int]:
+            """Returns a smaller key for the longer run, by examples read and then by steps."""
             training = cell.recipe.training
             examples = n_training_windows(self.encoded[cell.key].features)
             if training.max_steps:
@@ -141,27 +143,29 @@ class Sweep:
 
     @property
     def mine(self) -> list[SweepCell]:
-        """Returns the cells to be run.
+        """Returns the cells that this call is to run: all of them, or those of its shard.
 
-        A shard has every n-th by cost, so that all shards take about as long.
+        Shard k of n has every n-th cell from the k-th on, the longest cells first, so that all
+        shards take about as long.
         """
-        number, count = self.request.shard or (1, 1)
-        return self.by_cost(self.cells)[number - 1 :: count]
+        number, n_shards = self.request.shard or (1, 1)
+        return self.by_cost(self.cells)[number - 1 :: n_shards]
 
 
 def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener = SILENT) -> Sweep:
     """Reads, checks and tokenizes everything that the sweep's runs need; torch computes nothing.
 
     Args:
-        request: what is asked for.
-        folder: SWEEP; runs/sweep-NAME-HASH when None. The threads of the sweep in it, if there is
-            one, stand in every run's recipe, so they are taken where the recipe names none.
-        listener: hears what was read, and how.
+        request: Recipe, settings, seeds and options of the sweep.
+        folder: SWEEP; None for runs/sweep-NAME-HASH. If there is a sweep in it, its runs have a
+            number of threads in their recipes, and the same number is taken unless the recipe
+            names another.
+        listener: Receives messages on what was read and guessed.
 
     Raises:
-        BertctlError: any refusal: settings, files, labels, model, device.
+        BertctlError: Any refusal: settings, files, labels, model, device.
     """
-    # The same for all runs.
+    # Baselines would be the same for all runs.
     base = _without_test(request.recipe, listener).with_fields("evaluation", baselines=False)
     if request.folds is not None and request.folds < 2:
         raise UsageError(f"`folds={request.folds}`: it must be at least 2")
@@ -171,16 +175,11 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         _refuse_what_halving_cannot(request, base)
     request = _with_fitting_folds(request, base, listener)
     request, encoded = _with_settings(request, base, listener)
-    cells = _cells(base, request)  # what does not go together is said before torch is loaded
-    # Found now, not at the end.
-    if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):
-        remedy = (
-            f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the "
-            f"answers to hand in."
-        )
-        raise DataError(
-            "`test=True`: the test split has no labels, so it can't be scored", remedy=remedy
-        )
+    cells = _cells(base, request)  # refuses settings that contradict, before torch is loaded
+    if request.test:
+        _refuse_test_without_labels(base)
+
+    # From here on recipes have their device and precision.
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
     settings = request.settings or []
@@ -197,19 +196,16 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         checked,
     )
     folder = folder or Path("runs") / f"sweep-{plan.name}-{plan.identity()[:8]}"
-    before = find_plan(folder)
-    jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
-    threads = request.recipe.runtime.threads or (
-        before.threads if before else max(1, available_cores() // jobs)
+    jobs, threads = _jobs_and_threads(
+        request, find_plan(folder), device=compute.device, n_cells=len(cells)
     )
-    if request.executor != "local":
-        jobs = request.jobs or len(cells)
     named_cells = [
         _with_name(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells
     ]
-    # What a recipe left open when its rows were encoded is said in it now.
+    # Recipes now have what the preset `auto` chose, which changes the keys of their encoded rows.
     encoded = {
-        after.key: encoded[before.key] for before, after in zip(cells, named_cells, strict=True)
+        named_cell.key: encoded[cell.key]
+        for cell, named_cell in zip(cells, named_cells, strict=True)
     }
     cells = named_cells
     _refuse_twins(cells)
@@ -236,10 +232,59 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     )
 
 
-def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener) -> SweepRequest:
-    """Returns the request with as many folds as there can be.
+def _refuse_test_without_labels(base: Recipe) -> None:
+    """Refuses `test=True` now, not after all runs, if the test split can't be scored.
 
-    That is at most as many as there are rows, or groups of rows that stay together.
+    Raises:
+        DataError: It has no labels.
+    """
+    if load_data(base, splits=["test"]).splits["test"].has("label"):
+        return
+    remedy = (
+        f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the "
+        f"answers to hand in."
+    )
+    raise DataError(
+        "`test=True`: the test split has no labels, so it can't be scored", remedy=remedy
+    )
+
+
+def _jobs_and_threads(
+    request: SweepRequest, before: SweepPlan | None, *, device: str, n_cells: int
+) -> tuple[int, int]:
+    """Returns the number of parallel runs, and the number of threads of each.
+
+    Args:
+        request: May name both numbers.
+        before: Plan of the sweep that is in the folder already; its threads are kept, as they are
+            in the names of the runs.
+        device: Device of the runs. By default there is one run per GPU, or one on a CPU.
+        n_cells: Number of runs. With Slurm or Ray all of them are parallel by default.
+    """
+    if request.jobs is not None:
+        local_jobs = request.jobs
+    elif device == "cuda":
+        local_jobs = max(1, len(visible_devices()))
+    else:
+        local_jobs = 1
+
+    if request.recipe.runtime.threads:
+        threads = request.recipe.runtime.threads
+    elif before is not None:
+        threads = before.threads
+    else:
+        threads = max(1, available_cores() // local_jobs)
+
+    if request.executor == "local":
+        return local_jobs, threads
+    return request.jobs or n_cells, threads
+
+
+def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener) -> SweepRequest:
+    """Returns the request with at most as many folds as can be made of the training rows.
+
+    That is one fold per row, or per group of rows that stay together. Data with validation rows of
+    its own is left to the recipe's checks, which refuse folds there.
     """
     if request.folds is None or base.data.name or base.data.validation_file:
         return request
@@ -296,9 +341,10 @@ def _refuse_what_halving_cannot(request: SweepRequest, base: Recipe) -> None:
 def _with_settings(
     request: SweepRequest, base: Recipe, listener: Listener
 ) -> tuple[SweepRequest, dict[str, Encoded]]:
-    """Returns the request with its settings, and what was read for them, by key.
+    """Returns the request with its settings, and the data that was encoded to find them, by key.
 
-    Those around the values of the preset `auto` take the rows and the model's files.
+    Settings around the values of the preset `auto` depend on the rows and the model, so these are
+    read. For settings of a grid nothing is read.
 
     Raises:
         BertctlError: Any refusal of the recipe, its files and labels.
@@ -317,10 +363,12 @@ def _with_settings(
 
 
 def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
-    """Returns every setting with every seed with every fold, the last fastest.
+    """Returns a cell for every combination of setting, seed and fold; the fold changes fastest.
+
+    Their recipes are checked. They have no names yet.
 
     Raises:
-        RecipeError: a UsageError with everything that does not go together in one of the settings.
+        RecipeError: Fields of a setting contradict each other or the recipe, or have no effect.
     """
     if request.folds:
         folds: Sequence[int | None] = range(1, request.folds + 1)
@@ -336,6 +384,7 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
             "training.init_seed": seed["init"],
             "training.order_seed": seed["order"],
         }
+        # metrics.json tells that the run is one of so many: `gate` widens its intervals by that.
         values["evaluation.settings_compared"] = len(settings)
         if fold is not None:
             values |= {"data.folds": request.folds, "data.fold": fold}
@@ -356,7 +405,8 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
                     key=encoding_key(recipe),
                 )
             )
-            if "training.epochs" in setting and (steps := recipe.training.max_steps):
+            steps = recipe.training.max_steps
+            if "training.epochs" in setting and steps:
                 reason = (
                     f"of no effect beside training.max_steps {steps}; leave one out "
                     "(`training.max_steps=null`)"
@@ -368,14 +418,14 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
 
 
 def without_test(recipe: Recipe) -> list[str]:
-    """Returns the splits that a recipe scores, but those of the test."""
+    """Returns the splits that a recipe scores, without test splits."""
     return [split for split in recipe.evaluation.splits if not split.startswith("test")]
 
 
 def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
-    """Returns the recipe with test splits left out.
+    """Returns the recipe without test splits among the splits that are scored.
 
-    Whoever sees 36 test scores will choose by them.
+    With test scores of all runs, people would choose a setting by them.
     """
     splits = without_test(recipe)
     if splits == recipe.evaluation.splits:
@@ -404,16 +454,22 @@ def _with_base_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
 def _read(
     cells: Sequence[SweepCell], encoded: dict[str, Encoded], listener: Listener
 ) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
-    """Reads and tokenizes what the cells need and was not read before.
+    """Reads and tokenizes the data of all cells, and checks it.
 
-    Each setting is checked with each data.
+    Args:
+        cells: Cells that share their data if their keys are equal.
+        encoded: Data that was read before, by key; the rest is added to it.
+        listener: Receives messages on what was read.
+
+    Returns:
+        The encoded data, and the checked inputs of a run with it, both by key.
     """
     checked: dict[str, Inputs] = {}
-    auto_was_said = bool(encoded)
+    auto_was_said = bool(encoded)  # `_with_settings` has read data, and reported what `auto` chose
     for cell in cells:
         if cell.key not in encoded:
             encoded[cell.key] = encode(cell.recipe, listener=listener)
-        if cell.seed == 0:
+        if cell.seed == 0:  # a seed changes nothing that is checked
             checked.setdefault(cell.key, check(cell.recipe, encoded[cell.key]))
     row_counts = dict.fromkeys(_row_counts(encoded_data) for encoded_data in encoded.values())
     listener.say(f"tokenized once: {'; '.join(row_counts)}, for all {len(cells)} runs")
@@ -425,6 +481,7 @@ def _read(
 
 
 def _row_counts(encoded: Encoded) -> str:
+    """Returns the numbers of rows by split, such as `3668 train rows, 408 validation rows`."""
     splits = encoded.data.splits
     return ", ".join(f"{len(rows)} {split} rows" for split, rows in splits.items())
 
@@ -474,10 +531,10 @@ def _mean_of_common(baselines: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def _data_labels(cells: Sequence[SweepCell]) -> dict[str, str]:
-    """Returns a label for each different data that cells read, by the key of its encoding.
+    """Returns a label for each different data set of a sweep's cells, by the key of its encoding.
 
-    It is `part 2` for the second fold, or `data 2` if settings change the data; an empty text if
-    all cells read the same.
+    It is `part 2` for the second fold, or `data 2` if settings change the data. If all cells read
+    the same data, the label is empty.
     """
     fold_by_key: dict[str, int | None] = {}
     for cell in cells:

@@ -47,13 +47,14 @@ class CellResult:
         setting: number in the plan's settings.
         seed: number in the plan's seeds.
         fold: number of the fold that is held out, from 1; None without folds.
-        state: see `State`; a run that is not finished is missing.
-        value: primary metric on the selection split; for a diverged run that of the majority, or
-            the worst of all runs where that is not known; None for the last three states.
-        message: why it failed or was stopped.
-        seconds: what its phases took; 0 where that is not known.
-        step: Where successive halving stopped it; None where it did not.
-        rung_value: Primary metric of the evaluation after that step.
+        state: How it ended, see `State`; a run that is not finished is `missing`.
+        value: Primary metric on the selection split. For a diverged run it is that of the majority,
+            or the worst of all runs if that is not known. None if it was stopped, failed or is
+            missing.
+        message: Why it failed or was stopped.
+        seconds: Time of all its phases together; 0 if it is not known.
+        step: Step at which successive halving stopped it; None if it did not.
+        rung_value: Primary metric of the evaluation at that step.
     """
 
     name: str
@@ -121,9 +122,9 @@ class SettingScores:
 
     @property
     def mean(self) -> float | None:
-        """Returns None without a value.
+        """Returns the mean score over the seeds; None if no seed has a score.
 
-        Rounded once, so that it does not depend on the order of the seeds.
+        It is summed exactly, so that it does not depend on the order of the seeds.
         """
         return _mean(self.reached)
 
@@ -138,11 +139,12 @@ class SettingScores:
 
     @property
     def seconds(self) -> float | None:
-        """Returns the mean time of the runs whose time is known."""
+        """Returns the mean seconds of the runs whose time is known; None if none is."""
         return _mean([cell.seconds for cell in self.cells if cell.seconds > 0])
 
 
 def _mean(values: Sequence[float]) -> float | None:
+    """Returns the mean of some values, summed exactly; None without values."""
     if values:
         return math.fsum(values) / len(values)
     return None
@@ -156,6 +158,8 @@ def count_states(cells: Sequence[CellResult]) -> dict[State, int]:
 
 def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
     """Reads the plan of a sweep and the result of each of its runs, in the plan's order.
+
+    A diverged run gets the worst score of all runs, if the majority's score is not known.
 
     Raises:
         UnavailableError: no sweep there.
@@ -189,7 +193,10 @@ def read_ladder(
 
 
 def _with_stopped(plan: SweepPlan, cells: list[CellResult]) -> list[CellResult]:
-    """Returns the runs, those that were stopped at a rung as such."""
+    """Returns the runs, with the state `stopped` for those that successive halving has stopped.
+
+    A run's own folder does not say so: it waits at a rung for runs that turned out better.
+    """
     if not plan.rungs:
         return cells
     stopped: dict[str, tuple[int, float]] = {}
@@ -252,7 +259,10 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
 
 
 def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]:
-    """Returns state, value and message of a run."""
+    """Returns how a run ended, its primary metric, and a message, from its folder.
+
+    The metric is None if it has none. The message says why the run failed or was stopped.
+    """
     if not run.status.is_file():
         return "missing", None, ""
     try:
@@ -264,26 +274,25 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         return "diverged", plan.baseline.get(plan.primary.name), message
     if status.state == "failed":
         return "failed", None, message
-    # Earlier versions stopped runs that did worse than the others.
+    # Earlier versions stopped runs that did worse than the others as `hopeless`.
     if status.state != "done" or status.reason == "hopeless":
         return "missing", None, status.state
     split = plan.primary.split
     name = plan.primary.name
     try:
         value = read_run(run.path).metric(split, name).value
-    except (BertctlError, KeyError) as error:
-        return (
-            "failed",
-            None,
-            error.message if isinstance(error, BertctlError) else f"no metrics of '{split}'",
-        )
-    return "collapsed" if status.reason == "collapsed" else "done", value, message
+    except BertctlError as error:
+        return "failed", None, error.message
+    except KeyError:
+        return "failed", None, f"no metrics of '{split}'"
+    state: State = "collapsed" if status.reason == "collapsed" else "done"
+    return state, value, message
 
 
 def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScores]:
-    """Returns the runs of each setting, in the plan's order.
+    """Returns the scores of each setting over the seeds, in the plan's order.
 
-    The folds of a seed are put together first.
+    The runs of all folds of a setting and seed are combined into one score.
     """
     by_seed: dict[tuple[int, int], list[CellResult]] = {}
     for cell in cells:
@@ -291,8 +300,8 @@ def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScor
     scores = [_score(plan, fold_cells) for fold_cells in by_seed.values()]
     settings = []
     for index, values in enumerate(plan.settings):
-        of_setting = tuple(score for score in scores if score.setting == index)
-        settings.append(SettingScores(index, values, of_setting))
+        scores_of_setting = tuple(score for score in scores if score.setting == index)
+        settings.append(SettingScores(index, values, scores_of_setting))
     return settings
 
 
@@ -345,12 +354,10 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
 
 
 def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
-    """Returns the metric of the answers of all folds together.
+    """Returns the metric computed from the predictions of all folds together.
 
-    It is None if the predictions don't determine it.
-
-    Each fold's own lines have to give the fold's own value: else they are not what the metric was
-    computed from.
+    It is None if the metric can't be computed from predictions. That is checked by each fold: its
+    predictions have to give the value that its metrics.json has.
     """
     try:
         lines = [read_lines(plan, [cell]) for cell in cells]
@@ -395,7 +402,8 @@ def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
     lines: list[Line] = []
     for fold, cell in enumerate(cells):
         for line in read_run(cell.path).lines(plan.primary.split):
-            # Each run numbers its clusters from 0, if it has any.
+            # Each run numbers its clusters from 0, so those of two folds are told apart. A row
+            # without a cluster is one by itself.
             cluster = (fold, line.get("cluster", line["id"]))
             lines.append({**line, "cluster": cluster})
     return lines

@@ -37,12 +37,19 @@ from bertctl.words import count
 
 @contextmanager
 def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
-    """Keeps other processes from running this sweep, or this shard of it.
+    """Keeps other processes from running this sweep, or this shard of it, at the same time.
 
-    It yields the descriptors of the open lock files.
+    Shards share the lock of the sweep, and each has a lock of its own.
+
+    Args:
+        folder: SWEEP.
+        shard: Number and count of the shard; None for the whole sweep.
+
+    Yields:
+        The descriptors of the open lock files.
 
     Raises:
-        UsageError: another process does; which, and where.
+        UsageError: Another process runs it; which, and where.
     """
     if shard is None:
         with hold(folder / ".lock") as number:
@@ -77,13 +84,17 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     else:
         begun = started
     with locked(sweep.folder, sweep.request.shard) as locks:
+        # The plan in the folder counts, if an earlier call has made one.
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
         _clear_after_kill(sweep)
         runner = SweepRunner(sweep, locks, listener)
         replies = runner.run(begun)
         if sweep.request.test:
             runner.score_test()
-    return next((reply.code for reply in replies if reply.code not in (0, ExitCode.DIVERGED)), 0)
+    failure_codes = [reply.code for reply in replies if reply.code not in (0, ExitCode.DIVERGED)]
+    if failure_codes:
+        return failure_codes[0]
+    return 0
 
 
 def _clear_after_kill(sweep: Sweep) -> None:
@@ -98,12 +109,12 @@ def _clear_after_kill(sweep: Sweep) -> None:
 
 
 class SweepRunner:
-    """Runs the cells of one call.
+    """Runs the cells of one call, and reports each that ends.
 
     Args:
-        sweep: made ready.
-        locks: numbers of the open lock files.
-        listener: hears of every run that ends.
+        sweep: The sweep, made ready, with the plan of its folder.
+        locks: Descriptors of the open lock files, which workers must close.
+        listener: Receives messages and progress.
     """
 
     def __init__(self, sweep: Sweep, locks: tuple[int, ...], listener: Listener) -> None:
@@ -114,13 +125,16 @@ class SweepRunner:
         self._planned = {cell.name: cell for cell in self._plan.cells}
         self._locks = locks
         self._listener = listener
-        self._done = 0
+        self._done = 0  # runs of this call or shard that are over, earlier ones included
 
     def run(self, begun: float) -> list[CellReply]:
-        """Runs all that is missing, and returns what became of each.
+        """Runs all cells that have no result yet, and returns the workers' replies.
+
+        Args:
+            begun: `time.perf_counter()` when the wall time began.
 
         Raises:
-            InterruptedRunError: a signal came.
+            InterruptedRunError: A signal came.
         """
         plan = self._plan
         listener = self._listener
@@ -134,22 +148,24 @@ class SweepRunner:
             return replies
         if plan.rungs:
             return self._climb(begun)
-        work = {
+        # Examples that each run which is not over trains on: progress is a share of these.
+        remaining_work = {
             cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting
         }
-        total_work = sum(work.values())
+        total_work = sum(remaining_work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
         sample = self._sweep.encoded[self._sweep.cells[0].key]
         say_disk(self._folder, disk_needed(plan, sample, cells=len(waiting)), plan, listener)
 
         def note_ended(reply: CellReply) -> None:
+            """Adds a reply to `replies`, takes its run off `remaining_work`, and reports it."""
             replies.append(reply)
-            self._done += reply.state != "interrupted"
+            if reply.state != "interrupted":
+                self._done += 1
             self._say(reply)
-            work.pop(reply.cell, None)
-            listener.advance(
-                "runs", self._done, len(self._mine), share=1 - sum(work.values()) / total_work
-            )
+            remaining_work.pop(reply.cell, None)
+            share = 1 - sum(remaining_work.values()) / total_work
+            listener.advance("runs", self._done, len(self._mine), share=share)
             if plan.keep == "best":
                 delete_models(self._folder, self._mine)
 
@@ -163,27 +179,34 @@ class SweepRunner:
         return replies
 
     def _climb(self, begun: float) -> list[CellReply]:
-        """Runs what is missing rung by rung; only the best of a rung go on.
+        """Runs the cells of successive halving rung by rung; only the best of a rung go on.
+
+        Args:
+            begun: `time.perf_counter()` when the wall time began.
 
         Raises:
-            InterruptedRunError: a signal came.
+            InterruptedRunError: A signal came.
         """
         plan = self._plan
         listener = self._listener
         replies: list[CellReply] = []
+        # Runs that failed in an earlier call are tried once more in this one.
         retried = {cell.name for cell in read_cells(self._folder)[1] if cell.state == "failed"}
         n_rungs = len(RUNG_SHARES) + 1
         sample = self._sweep.encoded[self._sweep.cells[0].key]
         say_disk(self._folder, disk_needed(plan, sample, cells=len(self._mine)), plan, listener)
 
         def note_ended(reply: CellReply) -> None:
+            """Adds a reply to `replies`, and reports it; a run that was retried is so no more."""
             replies.append(reply)
             retried.discard(reply.cell)
-            self._done += reply.state in ("done", "failed")
+            if reply.state in ("done", "failed"):
+                self._done += 1
             self._say(reply)
 
-        n_said = 0
+        n_said = 0  # complete rungs that were reported
         while True:
+            # All that decides is in the folders, so an interrupted sweep goes on as it would have.
             cells = [read_cell(self._folder, plan, cell) for cell in plan.cells]
             rungs = read_ladder(plan, cells, retried)
             complete = [rung for rung in rungs[: n_rungs - 1] if not rung.waiting]
@@ -231,7 +254,7 @@ class SweepRunner:
             worked += reply.seconds.get("evaluate", 0.0)
         if self._plan.rungs:  # the times of runs that wait or stop are not known
             listener.say(f"{count(len(self._mine), 'run')} in {wall:.1f} s, {jobs} at a time")
-        elif worked:
+        elif worked:  # nothing was trained if all runs failed at once
             figures = f"{count(len(replies), 'run')} in {wall:.1f} s"
             took = f"training and evaluation took {worked:.1f} s"
             # Jobs wait in a queue, and each of them imports anew.
@@ -251,10 +274,11 @@ class SweepRunner:
             self._listener.warn("no run was trained to its end, so none is scored on test")
             return
         run = RunFolder(best.path)
-        typed = self._sweep.request.recipe
-        scored = run.read_metrics()
-        rows = load_data(typed, splits=["test"]).hashes["test"]
-        if "test" in scored.metrics and scored.data["test"].sha256 == rows:
+        typed_recipe = self._sweep.request.recipe
+        metrics = run.read_metrics()
+        test_hash = load_data(typed_recipe, splits=["test"]).hashes["test"]
+        # An earlier call may have scored it, on the same rows.
+        if "test" in metrics.metrics and metrics.data["test"].sha256 == test_hash:
             return
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
@@ -268,11 +292,11 @@ class SweepRunner:
             )
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
-        # The scripts of the recipe that was typed.
+        # Where these files are now: the run's folder has the paths of the call that trained it.
         scripts = self._sweep.cells[0].recipe.evaluation.metric_scripts
         options: dict[str, object] = {
             "evaluation.metric_scripts": scripts,
-            "data.test_file": typed.data.test_file,
+            "data.test_file": typed_recipe.data.test_file,
         }
         evaluate_run(open_run(best.path, options=options), split="test", listener=self._listener)
 
@@ -286,10 +310,18 @@ class SweepRunner:
         trains_again: bool = False,
         pauses: Mapping[str, int] | None = None,
     ) -> None:
-        """Runs these cells to their ends.
+        """Runs some cells to their ends, or to their rungs.
+
+        Args:
+            names: Names of the cells.
+            on_reply: Called with the reply of each cell that is over.
+            keep: Which runs keep their model.
+            jobs: Runs at a time.
+            trains_again: Whether finished runs are trained once more.
+            pauses: Step at which a run waits at its rung, by its name; None if none waits.
 
         Raises:
-            InterruptedRunError: a signal came.
+            InterruptedRunError: A signal came.
         """
         pool = self._pool(
             keep,
@@ -376,7 +408,10 @@ class SweepRunner:
         return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)
 
     def _about(self) -> str:
-        """Returns `6 runs: 3 settings x 2 seeds; 1 done before; 2 at a time with 1 thread each`."""
+        """Returns the size of the sweep, for its first message.
+
+        `6 runs: 3 settings x 2 seeds; 1 done before; 2 at a time with 1 thread each`
+        """
         plan = self._plan
         factors = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
         if plan.folds:

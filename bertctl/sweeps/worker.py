@@ -128,7 +128,12 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
 
 
 def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
-    """Makes this process one that says nothing, hears the parent alone, and does not outlive it."""
+    """Turns this process into a worker: it writes to log.txt, obeys its parent, and ends with it.
+
+    Args:
+        settings: Settings of the worker.
+        forked: Whether it was forked, and so has the parent's open files.
+    """
     if sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
     if os.getppid() != settings.parent:
@@ -158,9 +163,14 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
 
 
 def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -> CellReply:
-    """Runs one cell, from wherever it is to its end.
+    """Runs one cell, from its last checkpoint if there is one, and returns the reply about it.
 
-    A cell that fails says so and raises nothing.
+    A failure is in the reply and in the cell's status.json; nothing is raised.
+
+    Args:
+        name: Name of the cell.
+        settings: Settings of the worker.
+        encoded: Rows that were read and tokenized, by key; those of this cell are added to it.
     """
     started = time.perf_counter()
     folder = RunFolder(settings.folder / CELLS / name)
@@ -171,6 +181,7 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
         if key not in encoded:
             encoded[key] = encode(recipe)
         job = prepare(recipe, encoded=encoded[key])
+        # A cell's name is the beginning of the hash that its recipe, data and model had.
         if not job.hash.startswith(name):
             message = "the data or the model's files have changed since the sweep was started"
             raise UnavailableError(message)  # noqa: TRY301
@@ -238,14 +249,23 @@ def _clear_unless_resumable(folder: RunFolder) -> None:
 def _train(
     job: Job, folder: RunFolder, settings: WorkerSettings, pause_at: int | None
 ) -> dict[str, float] | None:
-    """Trains and scores, from a checkpoint if there is one.
+    """Trains and scores a run, from a checkpoint if there is one.
 
-    Returns the seconds of both; None if the run waits at a rung.
+    Args:
+        job: The run, made ready.
+        folder: Its run folder.
+        settings: Settings of the worker.
+        pause_at: Step of the rung at which the run waits; None to go on to its end.
+
+    Returns:
+        The seconds of training and of evaluation; None if the run waits at its rung.
     """
     # Another worker that was just killed may hold the lock for a moment.
     with hold(folder.path / ".lock", patient=True):
-        if not settings.trains_again and (seconds := _seconds_of_done(job, folder)):
-            return seconds
+        if not settings.trains_again:
+            seconds = _seconds_of_done(job, folder)
+            if seconds:
+                return seconds
         _clear_unless_resumable(folder)
     warmup = warmup_steps(job.recipe.optimizer, job.steps)
     likelihood = job.objective.is_log_likelihood
@@ -272,6 +292,7 @@ def _train(
     except InterruptedRunError:
         if not watch.is_paused:
             raise
+        # It was no signal: `watch` has ended the run at its rung, with a checkpoint.
         step = folder.read_status().step
         message = f"waits at step {step} of {job.steps} for the other runs of the sweep"
         folder.set_status("interrupted", step=step, message=message)
