@@ -93,18 +93,18 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Baseline
     known = find_metric(metric)
     is_fraction = known is not None and known.is_fraction
     higher_is_better = known is None or known.higher_is_better
-    factor = 100 if is_fraction else 1
-    unit = " points" if is_fraction else ""
-    digits = ".1f" if is_fraction else ".4f"
-    interval = f"95 % {factor * low:{digits}} to {factor * high:{digits}}"
+    if is_fraction:
+        interval = f"95 % {100 * low:.1f} to {100 * high:.1f}"
+    else:
+        interval = f"95 % {low:.4f} to {high:.4f}"
     if comparison.verdict == "better":
-        return (
-            f"{split}: beats {title} ({metric} {value:.3f}) by "
-            f"{factor * abs(gain):{digits}}{unit}, {interval}"
-        )
+        amount = _amount(abs(gain), is_fraction=is_fraction)
+        return f"{split}: beats {title} ({metric} {value:.3f}) by {amount}, {interval}"
     if comparison.verdict == "unclear":
-        change = f"{factor * gain:+{digits}}{unit}, {interval}"
-        return f"{split}: not clearly better than {title} ({metric} {value:.3f}): {change}"
+        amount = _amount(gain, is_fraction=is_fraction, sign="+")
+        return (
+            f"{split}: not clearly better than {title} ({metric} {value:.3f}): {amount}, {interval}"
+        )
     score = value + gain
     if is_full_score(comparison, metric):
         return f"{split}: {metric} {score:.3f}, and {title} has {value:.3f} too"
@@ -112,14 +112,24 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Baseline
         comparative = "above"
     else:
         comparative = "below"
-    if is_fraction:
-        change = f"a difference of {factor * gain:.1f}{unit}"
-    else:
-        change = f"a difference of {gain:.4f}"
+    amount = _amount(gain, is_fraction=is_fraction)
     return (
-        f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, "
-        f"{interval})"
+        f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} (a "
+        f"difference of {amount}, {interval})"
     )
+
+
+def _amount(gain: float, *, is_fraction: bool, sign: str = "") -> str:
+    """Returns a difference of a metric for people: `1.2 points` for a fraction, else `0.0123`.
+
+    Args:
+        gain: The difference.
+        is_fraction: Whether the metric is a fraction, such as accuracy.
+        sign: `+` shows the sign of a gain, too.
+    """
+    if is_fraction:
+        return f"{100 * gain:{sign}.1f} points"
+    return f"{gain:{sign}.4f}"
 
 
 def difference_document(

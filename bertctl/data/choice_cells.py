@@ -67,7 +67,7 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
 
     Args:
         value: The object.
-        cell: It as the file has it, for messages.
+        cell: The same as the file has it, for messages.
 
     Raises:
         UnreadableChoicesError: It is neither.
@@ -85,7 +85,8 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
         return Choices(_texts(texts), tuple(str(key) for key in keys))
     # Parquet has all keys in all rows, and null for the choices that a row lacks.
     filled = {str(key): text for key, text in value.items() if text is not None}
-    if not filled or not all(len(key) == 1 or key.isdecimal() for key in filled):
+    are_keys_of_choices = all(len(key) == 1 or key.isdecimal() for key in filled)  # `A`, `10`
+    if not filled or not are_keys_of_choices:
         raise UnreadableChoicesError(f"holds {cell!r:.80} where a list of choices is needed")
     return Choices(_texts(list(filled.values())), tuple(filled))
 
@@ -95,7 +96,7 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
 
     Args:
         value: The list.
-        cell: It as the file has it, for messages.
+        cell: The same as the file has it, for messages.
 
     Raises:
         UnreadableChoicesError: The objects have no text.

@@ -67,6 +67,7 @@ def find_reading(
         choices: Of each row.
         first: The number of the first choice, where it is known.
     """
+    # Labels that are there, each with the choices of its row.
     pairs = [
         (label, row)
         for label, row in zip(labels, choices, strict=True)
@@ -144,7 +145,8 @@ def numbers_of_choices(
     if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
         # The choices of an arithmetic exercise are numbers, too: label 3 of the choices 2, 3, 4, 5.
         numbers_by_text = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
-        if None not in numbers_by_text and numbers_by_text != numbers:
+        all_are_texts = None not in numbers_by_text
+        if all_are_texts and numbers_by_text != numbers:
             message = (
                 f"{table.source}: each label in '{name}' fits as the number of one choice and as "
                 "the text of another"
@@ -239,15 +241,13 @@ def _by_text(label: Any, choices: Choices) -> int | None:
 
 def _by_letter(label: Any, choices: Choices) -> int | None:
     """Returns the number of the choice of a letter: `A`, `a.`, `(A)` -> 0; else None."""
-    if isinstance(label, str):
-        letter = label.strip().strip("().").lower()
-    else:
-        letter = ""
-    if len(letter) == 1:
-        number = _LETTERS.find(letter)
-    else:
-        number = -1
-    if 0 <= number < len(choices.texts):
+    if not isinstance(label, str):
+        return None
+    letter = label.strip().strip("().").lower()
+    if len(letter) != 1 or letter not in _LETTERS:
+        return None
+    number = _LETTERS.index(letter)
+    if number < len(choices.texts):
         return number
     return None
 
@@ -311,7 +311,8 @@ def _refused(
             f"{last_number}"
         )
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
-        if reading.first == 0 and None not in from_one:
+        all_fit_from_one = None not in from_one
+        if reading.first == 0 and all_fit_from_one:
             # It is a fault of all labels, so the row can't be skipped.
             error_type = WholeFileError
             remedy += (

@@ -60,7 +60,8 @@ def with_class_names(value: Any, feature: Any) -> Any:
         return value
     if item is None:
         return {name: with_class_names(field, feature.get(name)) for name, field in value.items()}
-    # `datasets` stores a sequence of objects as an object of lists; `[feature]` is that of a list.
+    # `datasets` stores a sequence of objects as an object of lists. So each field is a list, whose
+    # feature is written as a list with the feature of its items.
     return {name: with_class_names(field, [item.get(name)]) for name, field in value.items()}
 
 
@@ -76,11 +77,9 @@ def _named(number: Any, names: list[Any]) -> Any:
 
 def _is_class(feature: Any) -> bool:
     """Returns whether a feature is a `ClassLabel`: it has names, and no other type."""
-    return (
-        isinstance(feature, dict)
-        and isinstance(feature.get("names"), list)
-        and feature.get("_type", "ClassLabel") == "ClassLabel"
-    )
+    if not isinstance(feature, dict) or not isinstance(feature.get("names"), list):
+        return False
+    return bool(feature.get("_type", "ClassLabel") == "ClassLabel")
 
 
 def _item_feature(feature: Any) -> Any:

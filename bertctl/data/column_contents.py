@@ -50,8 +50,9 @@ def are_numbers(values: Sequence[Any]) -> bool:
 
 
 def are_flags(values: Sequence[Any]) -> bool:
-    """Whether nearly all of the values are 0 or 1."""
-    return nearly_all(sum(str(value).strip() in FLAGS for value in values), len(values))
+    """Whether nearly all of the values are 0 or 1, or false or true."""
+    n_flags = sum(str(value).strip() in FLAGS for value in values)
+    return nearly_all(n_flags, len(values))
 
 
 def is_filled(values: Sequence[Any]) -> bool:
@@ -64,7 +65,8 @@ def is_class_column(values: Sequence[Any]) -> bool:
     non_empty = filled(values)
     if content_of(non_empty) != "class" or are_numbers(non_empty) or are_flags(non_empty):
         return False
-    return len(set(map(str, non_empty))) <= max(_FEW_CLASSES, len(non_empty) // 10)
+    n_different = len(set(map(str, non_empty)))
+    return n_different <= max(_FEW_CLASSES, len(non_empty) // 10)
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:

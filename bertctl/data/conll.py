@@ -328,7 +328,7 @@ class _SentenceReader:
         return sentence._replace(lines=self._marked_lines(all_lines, word_lines))
 
     def _read_comment(self, comment: str) -> None:
-        """Takes the names of the columns, or the begin of a document, from a comment of CoNLL-U."""
+        """Takes the columns' names, or the beginning of a document, from a comment of CoNLL-U."""
         names = _global_columns(comment)
         if names:
             self._names = names

@@ -311,19 +311,7 @@ def survey(
         DataError: files that are not what they should be; a corpus without text, or with none left
             for training; too many repeated lines.
     """
-    line_hashes = array("q")
-    text_hashes = array("q")  # of each document; -1 for one without text
-    ends = [0]  # number of documents up to the end of each corpus
-    for corpus in corpora:
-        for document in corpus.documents(listener):
-            line_hashes.extend(hash(line) for line in document.lines if _counts(line))
-            text_hashes.append(_hash(document.lines) if document.lines else -1)
-            if len(text_hashes) % _ROWS == 0:
-                listener.advance("reading the corpus", len(text_hashes), 0)
-        ends.append(len(text_hashes))
-    listener.finish("reading the corpus")
-
-    hashes = np.frombuffer(text_hashes, dtype=np.int64)
+    hashes, line_hashes, ends = _hashes_of(corpora, listener)
     has_text = hashes >= 0
     n_held_out = 0  # different texts
     different = sorted_unique(hashes[has_text])
@@ -347,7 +335,7 @@ def survey(
                 "`data.validation_file=`."
             )
             raise DataError(message, remedy=remedy)
-    notes = _repeated(corpora, np.frombuffer(line_hashes, dtype=np.int64), allowed=allow_duplicates)
+    notes = _repeated(corpora, line_hashes, allowed=allow_duplicates)
     masks = {
         "have no text and are left out": ~has_text,
         "are held out for validation, by the hashes of their texts": is_held_out,
@@ -359,6 +347,31 @@ def survey(
     ]
     return Survey(
         documents=len(has_text), held_out=np.flatnonzero(is_held_out).tolist(), notes=notes
+    )
+
+
+def _hashes_of(corpora: Sequence[Corpus], listener: Listener) -> tuple[Ints, Ints, list[int]]:
+    """Reads corpora once, and returns hashes of their documents and lines.
+
+    Returns:
+        (N,) the hash of each document's text, -1 for one without text; the hashes of all lines that
+        count as repeated; and 0 with the number of documents up to the end of each corpus.
+    """
+    line_hashes = array("q")
+    text_hashes = array("q")
+    ends = [0]
+    for corpus in corpora:
+        for document in corpus.documents(listener):
+            line_hashes.extend(hash(line) for line in document.lines if _counts(line))
+            text_hashes.append(_hash(document.lines) if document.lines else -1)
+            if len(text_hashes) % _ROWS == 0:
+                listener.advance("reading the corpus", len(text_hashes), 0)
+        ends.append(len(text_hashes))
+    listener.finish("reading the corpus")
+    return (
+        np.frombuffer(text_hashes, dtype=np.int64),
+        np.frombuffer(line_hashes, dtype=np.int64),
+        ends,
     )
 
 

@@ -108,11 +108,11 @@ def is_pattern(typed: str) -> bool:
 
 
 def is_text(typed: str) -> bool:
-    """Returns whether a text was typed where a file may stand, too.
+    """Returns whether a word on the command line is a text itself, not the name of a file.
 
-    It is a text where no such file exists, and it has not the form of a path, but has a blank, or
-    no suffix and no slash. So a file that is missing is not answered as a text because its name has
-    a blank.
+    A text has a blank, or has neither a suffix nor a slash. What begins like a path or ends in the
+    suffix of a file is no text, even with a blank in it and if no such file exists: then a file is
+    missing.
     """
     # Path.exists raises for long texts.
     if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110

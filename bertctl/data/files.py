@@ -461,7 +461,7 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
     require_room_for_json(head[-1], source)
     try:
         first_value = json.loads(head[-1])
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # it may go on in the next lines
         is_document = _begins_document(head, lines, error)
     else:
         is_document = _is_document(first_value)

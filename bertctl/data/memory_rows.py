@@ -43,16 +43,16 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
         raise _not_rows(name)
 
-    is_read_once = iter(rows) is rows
-    values_read: Iterator[Any] = iter(rows)
-    head = list(itertools.islice(values_read, 1))
+    is_read_once = iter(rows) is rows  # a generator
+    remaining: Iterator[Any] = iter(rows)
+    head = list(itertools.islice(remaining, 1))  # the first row shows what all of them are
     if not head:
         return None
 
     def values() -> Iterator[Any]:
         """Returns all rows; those of a generator only the first time."""
         if is_read_once:
-            return itertools.chain(head, values_read)
+            return itertools.chain(head, remaining)
         return iter(rows)
 
     if isinstance(head[0], str):
@@ -73,9 +73,10 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
 
 
 def as_read(source: Source) -> Source:
-    """Returns a source as it is, or a file that a plug-in reads as the records that it reads of it.
+    """Returns a source as it is; a file in a plug-in's format as a file of JSON Lines in memory.
 
-    A plug-in names a suffix that bertctl does not know, and returns mappings.
+    The plug-in is found by the suffix, which bertctl itself does not know. It returns the rows of
+    the file as mappings.
     """
     if not isinstance(source, Path) or source.suffix.lower() in SUFFIXES:
         return source

@@ -481,7 +481,8 @@ class ColumnBuilder:
         parts = _batched(values, _READ_AHEAD)
         for part in parts:
             if not texts.extend(part):
-                self._keep([*texts.finish(), *part, *itertools.chain.from_iterable(parts)])
+                later_values = itertools.chain.from_iterable(parts)
+                self._keep([*texts.finish(), *part, *later_values])
                 return
         self._texts = texts
 

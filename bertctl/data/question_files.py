@@ -896,13 +896,15 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
     column_end = _cell(table, "answer_end", index)
     for entry in entries:
         text = entry.get("text")
-        if isinstance(text, str) and not text.strip():
+        if not isinstance(text, str):
+            continue
+        if not text.strip():
             remedy = (
                 f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
             )
             return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
         end = entry.get("answer_end", entry.get("end", column_end))
-        if isinstance(text, str) and not _is_blank(end):
+        if not _is_blank(end):
             start = entry.get("answer_start", entry.get("start", column_start))
             message = (
                 f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} "

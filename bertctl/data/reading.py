@@ -393,6 +393,7 @@ class Reader(ABC):
             concerns_all = len(table) > 1 and isinstance(error, WholeFileError)
             if options.skipped is None or concerns_all:
                 raise
+            # The table is read again, row by row, to find the rows to skip.
             sound_positions, errors = self._check_one_by_one(
                 table,
                 columns,
@@ -400,7 +401,8 @@ class Reader(ABC):
                 rejected,
                 first_id=first_id,
             )
-            if not errors or (options.whole and not sound_positions):
+            has_no_rows = options.whole and not sound_positions
+            if not errors or has_no_rows:  # no single row is at fault, or all are
                 raise
         options.skipped.errors += errors
         sound = table.select(sound_positions)

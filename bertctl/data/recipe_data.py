@@ -138,7 +138,8 @@ def load_data(
         source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
 
     validation = source.validation_splits(optional_too=splits is not None)
-    confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
+    has_confirm_rows = recipe.data.confirm_fraction is not None and bool(validation)
+    confirms = has_confirm_rows and not unsplit
     split_names = list(recipe.evaluation.splits if splits is None else splits)
     if confirms:
         # The rows of `confirm` are a part of the validation rows, which are read in its place.
@@ -163,15 +164,15 @@ def load_data(
         rows_by_split |= _confirming(rows, recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
 
-    scored = {name: rows for name, rows in rows_by_split.items() if name != "train"}
-    for rows in scored.values():
+    for name, rows in rows_by_split.items():
+        if name == "train":
+            continue
         for column in recipe.evaluation.slice_columns:
             _require_column(rows, column, "evaluation.slice_columns")
-    splits_with_groups = dict(rows_by_split)
-    if not unsplit:  # metrics need to know which rows belong together
-        for name, rows in scored.items():
-            groups = groups_of(rows, recipe, source.columns)
-            splits_with_groups[name] = replace(rows, groups=groups)
+    if unsplit:
+        splits_with_groups = rows_by_split
+    else:
+        splits_with_groups = _with_groups(rows_by_split, recipe, source.columns)
     return LoadedData(
         splits=splits_with_groups,
         labels=source.labels,
@@ -184,6 +185,20 @@ def load_data(
         slice_hashes=_slice_hashes(recipe, rows_by_split),
         rows_in_memory=rows_in_memory,
     )
+
+
+def _with_groups(
+    rows_by_split: Mapping[str, Rows], recipe: Recipe, columns: Mapping[str, str]
+) -> dict[str, Rows]:
+    """Returns splits whose rows know which of them belong together, as metrics need it.
+
+    Training rows, which are not scored, stay as they are.
+    """
+    with_groups = dict(rows_by_split)
+    for name, rows in rows_by_split.items():
+        if name != "train":
+            with_groups[name] = replace(rows, groups=groups_of(rows, recipe, columns))
+    return with_groups
 
 
 def _lost_labels(all_rows: Rows, sampled: Rows, listener: Listener) -> frozenset[str]:
@@ -414,7 +429,7 @@ class _Source(abc.ABC):
         labels: label names in the order that the data says; None where it says none.
         unlimited_train: all training rows, if `data.first_train_rows` has cut some off; else None.
         has_validation: whether there are validation rows; else training rows are held out.
-        _lacking: Why training rows are held out, as the begin of the message that reports it.
+        _lacking: Why training rows are held out, as the beginning of the message that reports it.
         _way_out: What to set so that none are held out, as the end of that message.
     """
 

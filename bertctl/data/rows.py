@@ -111,9 +111,8 @@ def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
     if len(parts) == 1:
         return dict(parts[0].columns)
     columns: dict[str, Sequence[Any]] = {}
-    names = dict.fromkeys(
-        chain.from_iterable(rows.columns for rows in parts)
-    )  # each once, in order
+    # Each name once, in order.
+    names = dict.fromkeys(chain.from_iterable(rows.columns for rows in parts))
     for name in names:
         values_of_parts = (rows.columns.get(name, [None] * len(rows)) for rows in parts)
         columns[name] = column_of(chain.from_iterable(values_of_parts))

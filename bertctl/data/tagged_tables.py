@@ -5,7 +5,7 @@ They have words and tags, or texts and character spans.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import require_surface
@@ -230,67 +230,41 @@ def rows_of_table(
         DataError: something that is no list of words, more or fewer tags than words, spans that are
             not in their text or overlap; with file and line.
     """
-    words: list[list[str]] = []
-    offsets: list[Offsets | None] = []
-    texts: list[str | None] = []
-    labels: list[list[str] | None] = []
     misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
-    n_spans = 0
     if columns.label is not None:
         label_cells = table.columns[columns.label]
     else:
         label_cells = [None] * len(table)
+    rows: list[_TaggedRow] = []
+    n_spans = 0
     for i, label in enumerate(label_cells):
-        where = table.where(i)
-        if columns.text is not None:
-            text = _text(table.columns[columns.text][i], where, columns.text)
-        else:
-            text = None
-        row_words, row_offsets = _words(
-            table,
-            columns,
-            i,
-            text,
-            label,
-        )
-        can_have_spans = columns.label in SPAN_COLUMNS and text is not None
-        if label is None and can_have_spans and _is_accepted(table, i):
-            label = []  # Prodigy leaves `spans` out where there are none
-        tags = _tags(
-            label,
-            text,
-            words=row_words,
-            offsets=row_offsets,
-            where=where,
-            misaligned=misaligned,
-        )
-        if tags is None and options.label_needed:
-            message = f"{where}: the sentence has no tags in the column '{columns.label}'"
+        row = _tagged_row(table, columns, i, label, misaligned)
+        if row.tags is None and options.label_needed:
+            message = f"{table.where(i)}: the sentence has no tags in the column '{columns.label}'"
             raise DataError(
                 message,
                 remedy="Each row needs tags: leave out what nobody tagged. Is `data.label_column=` "
                 "right?",
             )
-        if tags and columns.label in ("upos", "xpos") and "_" in tags:
-            row_words, tags = _without_contractions(row_words, tags)
-            row_offsets = None
         has_spans = label and isinstance(label[0], dict | list | tuple)
         if has_spans:
             n_spans += len(label)
-        words.append(row_words)
-        offsets.append(row_offsets)
-        texts.append(text)
-        labels.append(tags)
+        rows.append(row)
     misaligned.tell(table.source, n_spans, options.listener)
-    n_unlabelled = labels.count(None)
-    if columns.label is not None and 0 < n_unlabelled < len(labels):
-        counted = count_of(n_unlabelled, len(labels), "row")
+
+    n_unlabelled = sum(row.tags is None for row in rows)
+    if columns.label is not None and 0 < n_unlabelled < len(rows):
+        counted = count_of(n_unlabelled, len(rows), "row")
         options.listener.warn(
             f"{table.source}: {counted} have no tags, so those of the others are not used"
         )
-    canonical: dict[str, Sequence[Any]] = {"words": words}
+    canonical: dict[str, Sequence[Any]] = {"words": [row.words for row in rows]}
     # A column that a row lacks is left out.
-    optional: dict[str, Sequence[Any]] = {"text": texts, "offsets": offsets, "label": labels}
+    optional: dict[str, Sequence[Any]] = {
+        "text": [row.text for row in rows],
+        "offsets": [row.offsets for row in rows],
+        "label": [row.tags for row in rows],
+    }
     canonical |= {name: values for name, values in optional.items() if _is_complete(values)}
     canonical |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
     return Rows(
@@ -300,6 +274,66 @@ def rows_of_table(
         source=table.source,
         lines=table.lines,
     )
+
+
+class _TaggedRow(NamedTuple):
+    """A row of token classification.
+
+    Attributes:
+        words: Its words.
+        text: That they are of, or None.
+        offsets: Start and end of each word in the text; None if they are not known.
+        tags: One per word; None if it has no tags.
+    """
+
+    words: list[str]
+    text: str | None
+    offsets: Offsets | None
+    tags: list[str] | None
+
+
+def _tagged_row(
+    table: Table, columns: TaggedColumns, index: int, label: Any, misaligned: Misaligned
+) -> _TaggedRow:
+    """Returns a row of a file with its words and tags.
+
+    Args:
+        table: The file.
+        columns: Which column is which.
+        index: Number of the row.
+        label: Its tags or spans, as the file has them.
+        misaligned: Gets spans that begin or end inside of words.
+
+    Raises:
+        DataError: Something that is no list of words, tags or spans that don't fit the words.
+    """
+    where = table.where(index)
+    if columns.text is not None:
+        text = _text(table.columns[columns.text][index], where, columns.text)
+    else:
+        text = None
+    words, offsets = _words(
+        table,
+        columns,
+        index,
+        text,
+        label,
+    )
+    can_have_spans = columns.label in SPAN_COLUMNS and text is not None
+    if label is None and can_have_spans and _is_accepted(table, index):
+        label = []  # Prodigy leaves `spans` out where there are none
+    tags = _tags(
+        label,
+        text,
+        words=words,
+        offsets=offsets,
+        where=where,
+        misaligned=misaligned,
+    )
+    if tags and columns.label in ("upos", "xpos") and "_" in tags:
+        words, tags = _without_contractions(words, tags)
+        offsets = None
+    return _TaggedRow(words, text, offsets, tags)
 
 
 def _is_accepted(table: Table, index: int) -> bool:

@@ -264,7 +264,8 @@ def decoded_lines(
         raise NoRowsError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
     encoding_used = encoding or _encoding_of(first_line[:4096], source, listener)
     is_wide = codecs.lookup(encoding_used).name.startswith(("utf-16", "utf-32"))
-    if is_wide or not first_line.endswith(b"\n"):
+    has_no_lines = not first_line.endswith(b"\n")
+    if is_wide or has_no_lines:
         if is_wide or b"\r" in first_line:  # a document rather than a single line
             longest = max(longest, LONGEST_DOCUMENT)
         data = first_line + file.read(longest + 1 - len(first_line))
@@ -284,10 +285,9 @@ def decoded_lines(
     offset = 0  # bytes of the lines so far
     next_check = 0  # offset from which the memory is checked again
     n_beyond_ascii = 0  # lines with other characters than ASCII
-    if encoding is not None:
+    mojibake_guard = None
+    if encoding is not None:  # a named encoding may be the wrong one
         mojibake_guard = _MojibakeGuard(source, encoding_used, listener)
-    else:
-        mojibake_guard = None
     later_lines = iter(lambda: file.readline(longest + 1), b"")
     for n_before, line in enumerate(itertools.chain([first_line], later_lines)):
         if len(line) > longest:

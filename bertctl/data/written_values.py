@@ -22,10 +22,10 @@ _LISTS = ("[", "{", "array(")
 _STRUCTURES = (*_LISTS, "(", "set(", "frozenset(", "tensor(", "asarray(")
 _CALLS = frozenset(
     (
-        *("array", "asarray", "tensor", "set", "frozenset"),
-        *("str_", "bool_", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
+        "array", "asarray", "tensor", "set", "frozenset", "str_", "bool_", "int8", "int16", "int32",
+        "int64", "float16", "float32", "float64",
     )
-)
+)  # fmt: skip
 """Functions by which Python, numpy and torch show what they hold; the first argument is that."""
 
 
@@ -79,7 +79,7 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
         stripped = f"[{', '.join(_STRING.findall(stripped))}]"
     elif _ITEMS_WITHOUT_COMMAS.fullmatch(stripped):
         stripped = f"[{', '.join(stripped[1:-1].split())}]"
-    # Deep nesting ends in MemoryError or RecursionError.
+    # JSON first, then Python. Deep nesting ends in MemoryError or RecursionError.
     for parse in (json.loads, _python_value):
         with contextlib.suppress(
             ValueError,
@@ -94,11 +94,10 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
 
 def is_shortened(value: Any) -> bool:
     """Returns whether a cell is an array of which numpy shows the beginning and the end alone."""
-    return (
-        isinstance(value, str)
-        and value.lstrip().startswith(("[", "{", "array("))
-        and "..." in value
-    )
+    if not isinstance(value, str):
+        return False
+    begins_like_list = value.lstrip().startswith(_LISTS)
+    return begins_like_list and "..." in value
 
 
 def _python_value(text: str) -> Any:

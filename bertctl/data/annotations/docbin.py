@@ -53,15 +53,14 @@ def _refuse_large(data: bytes, name: str) -> None:
     Raises:
         DataError: it is.
     """
-    n_bytes = len(data)
+    n_unpacked = 0
     unpacker = zlib.decompressobj()
-    rest = data
-    with suppress(zlib.error):  # refused where it is read
-        n_bytes = 0
-        while rest and not unpacker.eof and n_bytes <= LONGEST_DOCUMENT:
-            n_bytes += len(unpacker.decompress(rest, _BLOCK))
-            rest = unpacker.unconsumed_tail
-    if max(n_bytes, len(data)) > LONGEST_DOCUMENT:
+    packed = data  # what is not unpacked yet
+    with suppress(zlib.error):  # data that is not zlib: refused where it is read
+        while packed and not unpacker.eof and n_unpacked <= LONGEST_DOCUMENT:
+            n_unpacked += len(unpacker.decompress(packed, _BLOCK))
+            packed = unpacker.unconsumed_tail
+    if max(n_unpacked, len(data)) > LONGEST_DOCUMENT:
         message = (
             f"{name} is larger than {human_bytes(LONGEST_DOCUMENT)}, the most that is read of a "
             "DocBin"

@@ -38,9 +38,10 @@ class Document(NamedTuple):
 
     @property
     def scored(self) -> list[tuple[Span, float | None]]:
-        """Spans, each with its probability."""
-        scores: list[float | None] = [*self.scores] or [None for _ in self.spans]
-        return list(zip(self.spans, scores, strict=True))
+        """Spans, each with its probability, or None if they have none."""
+        if not self.scores:
+            return [(span, None) for span in self.spans]
+        return list(zip(self.spans, self.scores, strict=True))
 
     @property
     def annotated(self) -> bool:
