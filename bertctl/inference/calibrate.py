@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Array
 from bertctl.errors import UsageError
 from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision
 from bertctl.inference.score_run import score_splits
@@ -89,22 +90,44 @@ def calibrate_run(
     for time, scores in scores_by_time.items():
         metrics[time] = {name: value.as_json() for name, value in scores.items()}
 
-    names = ("calibration_error", "classwise_calibration_error", "brier")
-    errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
-    if task.multi_label:
+    temperatures = {"before": 1.0, "after": decision.temperature or 1.0}
+    errors_by_time = {}
+    for time, temperature in temperatures.items():
+        errors_by_time[time] = _calibration_errors(
+            logits, gold, temperature, multi_label=task.multi_label
+        )
+    errors = {}
+    for name in errors_by_time["before"]:
+        errors[name] = {time: by_name[name] for time, by_name in errors_by_time.items()}
+    return {"decision": decision.as_json(), "metrics": metrics, **errors}
+
+
+def _calibration_errors(
+    logits: Array, gold: Array, temperature: float, *, multi_label: bool
+) -> dict[str, float | None]:
+    """Returns the calibration errors and the Brier score of logits at a temperature, by name.
+
+    Args:
+        logits: (N, C) of labelled rows.
+        gold: (N,) label numbers; with several labels (N, C) 0 or 1.
+        temperature: What logits are divided by.
+        multi_label: Whether a row may have several labels. It then has no single answer whose
+            probability could be checked, and `calibration_error` is None.
+    """
+    probabilities = calibration.scaled_probabilities(logits, temperature, multi_label=multi_label)
+    calibration_error = None
+    if multi_label:
         is_gold = gold
     else:
         is_gold = gold[:, None] == np.arange(logits.shape[1])  # (N, C)
-    for time, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
-        p = calibration.scaled_probabilities(logits, temperature, multi_label=task.multi_label)
-        if task.multi_label:  # a row has no single answer whose probability could be checked
-            calibration_error = None
-        else:
-            is_right = is_gold[np.arange(len(p)), p.argmax(axis=1)]
-            calibration_error = calibration.expected_calibration_error(p.max(axis=1), is_right)
-        errors["calibration_error"][time] = calibration_error
-        errors["classwise_calibration_error"][time] = calibration.classwise_calibration_error(
-            p, is_gold
+        is_right = is_gold[np.arange(len(probabilities)), probabilities.argmax(axis=1)]
+        calibration_error = calibration.expected_calibration_error(
+            probabilities.max(axis=1), is_right
         )
-        errors["brier"][time] = calibration.brier_score(p, is_gold, multi_label=task.multi_label)
-    return {"decision": decision.as_json(), "metrics": metrics, **errors}
+    return {
+        "calibration_error": calibration_error,
+        "classwise_calibration_error": calibration.classwise_calibration_error(
+            probabilities, is_gold
+        ),
+        "brier": calibration.brier_score(probabilities, is_gold, multi_label=multi_label),
+    }

@@ -160,6 +160,7 @@ def fit_decision(
         )
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
+    # The split of what is not chosen anew stays recorded.
     is_new = {"temperature": calibrate, "threshold": rule is not None}
     changes["selected_on"] = {
         name: split for name, split in decision.selected().items() if not is_new[name]
@@ -167,10 +168,12 @@ def fit_decision(
     if calibrate:
         temperature = calibration.fit_temperature(logits, gold, multi_label=multi_label)
         changes["temperature"] = temperature
-        if decision.threshold is not None:  # the same logit, under its new probability
-            scale = (decision.temperature or 1.0) / temperature
+        if decision.threshold is not None:
             from scipy.special import expit, logit
 
+            # The threshold becomes the new probability of the logit at which it was, so that each
+            # row is decided as before.
+            scale = (decision.temperature or 1.0) / temperature
             changes["threshold"] = float(expit(logit(decision.threshold) * scale))
     if rule is not None:
         temperature = changes.get("temperature", decision.temperature) or 1.0

@@ -109,9 +109,9 @@ def evaluate_split(
         phase=phase,
         listener=listener,
     )
-    window_losses = (
-        passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
-    )
+    window_losses = passed.losses
+    if window_losses is None:  # of embeddings a loss looks at all rows, and a window is a row
+        window_losses = task.row_losses(passed.outputs, features)
     if window_losses is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
     if choose:
@@ -123,7 +123,7 @@ def evaluate_split(
     clusters = numbered(rows.groups) if rows.groups else None
     if clusters is not None:
         lines = with_clusters(lines, clusters)
-    # A row's loss is the sum over its windows.
+    # Losses and weights of a row are the sums over its windows.
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (window_losses, features.weights)

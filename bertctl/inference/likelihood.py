@@ -21,8 +21,11 @@ from bertctl.tokenization.stream import TextChunk
 
 Variant = Literal["within-word", "token"]
 
-_TEXTS = 16  # that are looked at together; each is computed as often as it has tokens
-_MOST = 700.0  # whose exponential is still a number
+_TEXTS = 16
+"""Texts that are computed together; each is computed as often as it has tokens."""
+
+_MOST = 700.0
+"""Largest exponent of e whose power is a finite number."""
 
 
 class Scorer:
@@ -39,8 +42,11 @@ class Scorer:
         self._model = model
         self._variant = variant
         # Totals of all texts so far, for the summary.
-        self._texts = self._tokens = self._pairs = self._right = 0
-        self._sum = 0.0
+        self._texts = 0
+        self._tokens = 0
+        self._pairs = 0
+        self._right = 0  # pairs whose good text is the likelier one
+        self._sum = 0.0  # log-likelihoods of all texts
 
     def score(
         self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT

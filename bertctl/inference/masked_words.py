@@ -1,6 +1,4 @@
-"""What a model would have said.
-
-It is the words that fit masked places, by the head that was trained on masked words.
+"""Words for the masked places of texts, by the head of a model that was trained on masked words.
 
 Letters: T tokens of a text, V tokens in the vocabulary.
 """
@@ -8,7 +6,7 @@ Letters: T tokens of a text, V tokens in the vocabulary.
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,8 +33,11 @@ _ARCHITECTURE = re.compile("(ForMaskedLM|ForPreTraining|WithLMHeadModel)$")
 _LOGITS = 2**25
 """Logits of a batch, V for each masked place: 128 MB."""
 
-_TOKENS = 4096  # of a batch; the few heads that compute all places at once take V logits for each
-_TEXTS = 64  # texts that are looked at together
+_TOKENS = 4096
+"""Most tokens of a batch, as a few heads compute the V logits of each token at once."""
+
+_TEXTS = 64
+"""Texts that are computed together."""
 
 
 class MaskedLine(NamedTuple):
@@ -126,9 +127,7 @@ class MaskedModel:
             # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that
             # is a layer.
             head: Any = self._engine.network.get_output_embeddings()
-            hook = head.register_forward_pre_hook(
-                lambda _, hook_inputs, masked=masked: (hook_inputs[0][masked][None],)
-            )
+            hook = head.register_forward_pre_hook(_keeping_positions(masked))
             with self._engine.backend.inference(), hook:
                 logits = self._engine.backend(**inputs).logits
             if logits.shape[:2] == (1, len(positions)):
@@ -257,6 +256,20 @@ class MaskedModel:
             "pieces": pieces,
             "text": text,
         }
+
+
+def _keeping_positions(positions: tuple[list[int], ...]) -> "Callable[..., tuple[Tensor]]":
+    """Returns a hook of torch that gives a layer the vectors at some positions alone.
+
+    Args:
+        positions: Window and position of each vector, as an index of (B, T, D) vectors.
+    """
+
+    def keep_positions(_: Any, inputs: "tuple[Tensor, ...]") -> "tuple[Tensor]":
+        """Returns (1, K, D) of the (B, T, D) vectors that the layer would read."""
+        return (inputs[0][positions][None],)
+
+    return keep_positions
 
 
 def _text_batches(chunks: Iterable[Lines]) -> Iterator[Sequence[str]]:

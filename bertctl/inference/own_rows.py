@@ -1,6 +1,6 @@
 """Whether the rows of a run's own data are still those that the run was made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
@@ -45,13 +45,13 @@ def refuse_changed_rows(
     environment = folder.read_environment()
     hashes = environment.data_hashes
     slice_hashes = environment.slice_hashes
-    as_then = _read_as_then(recipe, recorded, data)
     is_sliced_alike = recipe.evaluation.slice_columns == recorded.evaluation.slice_columns
     has_same_slices = is_sliced_alike and recipe.data == recorded.data
 
     for split in used:
         rows = data.splits[split]
-        if split in hashes and hashes[split] not in as_then(split):
+        has_hash = split in hashes
+        if has_hash and hashes[split] not in _hashes_as_then(recipe, recorded, data, split):
             _refuse(folder, split, rows.source, "rows")
         is_comparable = split in slice_hashes and has_same_slices
         if is_comparable and slice_hashes[split] != data.slice_hashes[split]:
@@ -64,36 +64,30 @@ def refuse_changed_rows(
         _refuse(folder, "the data set", str(recipe.data.datasets_file), "labels")
 
 
-def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callable[[str], set[str]]:
-    """Returns a function from a split's name to the hashes that its rows may have today.
+def _hashes_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData, split: str) -> set[str]:
+    """Returns the hashes that a run recorded of a split, if its rows are the same today.
 
-    Rows are read as the run read them: under the limits on rows of its recipe, whatever limits the
-    caller has named.
+    Rows are hashed as the run read them: under the limits on rows of its recipe, whatever limits
+    the caller has named. If the limits differ, the split is read again for that.
 
     Args:
         recipe: The run's, with what the caller changed.
         recorded: The run's, as it is in its folder.
         data: The splits as they were read now.
+        split: Name of the split.
     """
     current = {limit: getattr(recipe.data, limit) for limit in _LIMITS}
     before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}
-
-    def hashes(split: str) -> set[str]:
-        """Returns the hash of a split's rows, and that of all rows of a few-shot run."""
-        digests = set()
-        if current == before:
-            digests.add(data.hashes[split])
-        else:
-            digests.add(
-                load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split]
-            )
-        # Few-shot runs record the hash of the whole file.
-        if split == "train" and before["train_rows_per_label"] is not None:
-            all_rows = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
-            digests.add(load_data(all_rows, splits=[split]).hashes[split])
-        return digests
-
-    return hashes
+    if current == before:
+        digests = {data.hashes[split]}
+    else:
+        limited_as_then = recipe.with_fields("data", **before)
+        digests = {load_data(limited_as_then, splits=[split]).hashes[split]}
+    # Few-shot runs record the hash of the whole file.
+    if split == "train" and before["train_rows_per_label"] is not None:
+        all_rows = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
+        digests.add(load_data(all_rows, splits=[split]).hashes[split])
+    return digests
 
 
 def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, split: str) -> None:

@@ -248,16 +248,17 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
     try:
         task.check(data.splits[split])
     except UnknownLabelError as error:
-        limits = {
-            field: getattr(recipe.data, field) for field in ("max_train_rows", "first_train_rows")
-        }
-        field = next((field for field, limit in limits.items() if limit is not None), None)
-        if field is None or split == "train":
+        if recipe.data.max_train_rows is not None:
+            field = "max_train_rows"
+        else:
+            field = "first_train_rows"
+        limit = getattr(recipe.data, field)
+        if limit is None or split == "train":
             raise
         n_rows = len(data.splits["train"])
         raise UnknownLabelError(
             f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a "
-            f"part of the file (data.{field}: {limits[field]})",
+            f"part of the file (data.{field}: {limit})",
             remedy="Take more training rows, or the same number of each label: "
             "`data.train_rows_per_label=N`. Or name all labels: "
             f"`{recipe.task.replace('-', '_')}.labels='[a, b]'`.",

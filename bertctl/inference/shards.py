@@ -144,6 +144,8 @@ class Sharing:
         names = {
             path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)
         }
+        # Of several counts the largest is expected, and records of the others are refused. Without
+        # any record 1-of-1 is missing.
         count = max((int(name.rpartition("-")[2]) for name in names), default=1)
         expected = [f"{number}-of-{count}" for number in range(1, count + 1)]
         unexpected = sorted(names.symmetric_difference(expected))
@@ -193,7 +195,8 @@ class Sharing:
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
-        # With so large a rank no batch is left for the merge, which only reads.
+        # Batches are dealt out by rank. So large a rank gets none, as the merge only reads. It is a
+        # multiple of the number of shards, which makes the merge the first process (`is_first`).
         yield _Shard(
             2**40 * len(files),
             len(files),
@@ -230,12 +233,17 @@ def _check_pattern(
 
 @dataclass(frozen=True)
 class _Shard(Workers):
-    """One of those who share the work.
+    """One shard of a sharded `evaluate`, or the merge of all shards, as `Workers` that share sums.
 
-    Its part of a sum goes into its file, sealed with what it was made of.
+    A shard (`is_apart`) runs on a machine of its own and never meets the others. It writes its part
+    of each sum to its zip file. The merge runs after all shards. It computes nothing of its own,
+    reads the sums from their files, and writes metrics and predictions.
 
-    All of them together (not `is_apart`) come after the others, add nothing, and are who writes and
-    prints.
+    Attributes:
+        is_apart: Whether this is a shard; False for the merge.
+        by: Hash of the run, which goes into the seal.
+        files: The file of this shard; of the merge the files of all shards, in their order.
+        numbers: Numbers the sums, in the order in which they are asked for.
     """
 
     is_apart: bool = True
@@ -253,7 +261,9 @@ class _Shard(Workers):
         for rows in chunks:
             digest.update(json.dumps([rows.ids, rows.columns], default=str).encode())
             yield rows
-        for number, file in enumerate(self.files, start=1 + self.rank % self.count):
+        # A shard has one file, of its own number. The merge has all files, from shard 1 on.
+        first_number = 1 + self.rank % self.count
+        for number, file in enumerate(self.files, start=first_number):
             seal = f"{number}/{self.count} {digest.hexdigest()}".encode()
             if self.is_apart:
                 file.comment = seal
