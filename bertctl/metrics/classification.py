@@ -102,10 +102,12 @@ def _of_cells(
             of_gold(counts * right_M), of_gold(counts), of_answers(counts)
         )
 
-    # Right here and wrong there, for each label, and the other way round; of two labels these are
-    # all kinds, with those that are right or wrong in both.
-    diagonal = np.arange(n_labels) * (n_labels + 1)
-    beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
+    # For each label the cell of a right answer, and that of a wrong one: the next label.
+    labels = np.arange(n_labels)
+    diagonal = labels * (n_labels + 1)
+    beside = labels * n_labels + (labels + 1) % n_labels
+    # Two models could differ: one is right and the other wrong, and the other way round. With two
+    # labels and the cases in which both are right or both wrong, these are all pairs of cells.
     pairs = [diagonal, beside, beside, diagonal]
     if n_labels == 2:
         pairs += [diagonal, diagonal, beside, beside]

@@ -144,6 +144,7 @@ def cluster_units(
     N = clusters_N.size
     G = int(clusters_N.max()) + 1
     kinds, _, kind_of_row = counted_kinds(np.vstack([*models, unseen]))
+    # Units are numbered: the first model's clusters, those of the second one, the unseen kinds.
     unit_of_row = np.concatenate([clusters_N + G * number for number in range(len(models))])
     units = G * len(models) + np.arange(len(unseen))
     # How many examples of each kind a unit has: a row per unit, a column per kind.

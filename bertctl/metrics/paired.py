@@ -202,7 +202,6 @@ def bootstrap_difference(
         kinds, counts, _ = statistics.counted_kinds(
             np.hstack([rows_a, rows_b]), units.reshape(-1, 2)
         )
-        S = 1
         difference = _difference_of(make, kinds)
     interval = interval or statistics.statistic_interval(
         difference,
@@ -211,19 +210,7 @@ def bootstrap_difference(
         seed=_SEED,
         method=method,
     )
-    differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
-    occurs = counts > 0
-    discordant = kinds[occurs & differs]
-    p = 1.0
-    if len(discordant):
-        answered_alike = kinds[occurs & ~differs, :S]
-        pooled = make(np.vstack([answered_alike, discordant[:, :S], discordant[:, S:]]))
-        p = _exchange_p(
-            pooled,
-            counts[occurs & ~differs],
-            counts[occurs & differs],
-            resamples=resamples,
-        )
+    p = _exchange_test(make, kinds, counts, resamples=resamples)
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
     if method == "posterior":
         interval_method = "posterior, "
@@ -477,6 +464,33 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
             return math.copysign(math.inf, gap)
         return 0.0
     return gap / math.sqrt(variance)
+
+
+def _exchange_test(
+    make: Callable[[Floats], statistics.Statistic], kinds: Floats, counts: Ints, *, resamples: int
+) -> float:
+    """Returns the p value of a difference: 1 if the models answer all examples alike.
+
+    Args:
+        make: Rows (M, S) to the metric as a function of how often each of them counts.
+        kinds: (M, 2 S) kinds of examples: a's numbers, then b's.
+        counts: (M,) how often each kind occurs.
+        resamples: Exchanges drawn where there are too many to go through.
+    """
+    S = kinds.shape[1] // 2
+    occurs = counts > 0
+    differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
+    discordant = kinds[occurs & differs]
+    if not len(discordant):
+        return 1.0
+
+    answered_alike = kinds[occurs & ~differs, :S]
+    return _exchange_p(
+        make(np.vstack([answered_alike, discordant[:, :S], discordant[:, S:]])),
+        counts[occurs & ~differs],
+        counts[occurs & differs],
+        resamples=resamples,
+    )
 
 
 def _exchange_p(

@@ -153,17 +153,23 @@ def r2(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def _is_constant(values: Floats) -> bool:
-    """Returns whether what differs is rounding (scipy warns at the same threshold)."""
-    centred = values - values.mean()
-    return bool(np.linalg.norm(centred) <= 1e-13 * abs(values.mean()) or not centred.any())
+    """Returns whether values are all equal, or differ by rounding alone.
+
+    scipy warns of a constant input at the same threshold.
+    """
+    mean = values.mean()
+    centred = values - mean
+    is_rounding = np.linalg.norm(centred) <= 1e-13 * abs(mean)
+    return bool(is_rounding or not centred.any())
 
 
 def _correlation(
     covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float
 ) -> Floats:
-    """Returns correlations.
+    """Returns (R,) correlations from the covariance and the variances in each resample.
 
-    They are NaN where a resample holds a single value, whose variance is rounding errors only.
+    A correlation is NaN if a variance is at most `smallest`: the resample then has a single value,
+    and its variance is rounding errors only.
     """
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))

@@ -209,8 +209,11 @@ def best_threshold(
         answerable=answerable,
         answered=answered,
     )
-    best = int(totals.argmax())
-    return float(totals[best] / len(scores)), float(null_odds[order[best - 1]]) if best else 0.0
+    n_answered = int(totals.argmax())  # the number of answered questions with the best total
+    threshold = 0.0
+    if n_answered:
+        threshold = float(null_odds[order[n_answered - 1]])
+    return float(totals[n_answered] / len(scores)), threshold
 
 
 def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) -> float:
@@ -233,14 +236,14 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
         answerable=answerable,
         answered=answered,
     )
-    best = int(totals.argmax())
+    n_answered = int(totals.argmax())  # the number of answered questions with the best total
     odds = null_odds[order]
-    if best:
-        below = odds[best - 1]
+    if n_answered:
+        below = odds[n_answered - 1]
     else:
         below = odds[0] - 1.0
-    if best < len(odds):
-        above = odds[best]
+    if n_answered < len(odds):
+        above = odds[n_answered]
     else:
         above = odds[-1] + 1.0
     return float((below + above) / 2)
@@ -249,9 +252,10 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
 def _by_number_answered(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[Ints, Floats]:
-    """Returns (N,) questions by rising null odds, and (N + 1,) sums of all questions' scores.
+    """Returns (N,) questions by rising null odds, and (N + 1,) total scores of all questions.
 
-    Sum k is that when the first k questions get their answer, and the others "no answer".
+    Total k is reached if the first k of these questions get their answer, and the others get "no
+    answer". The arguments are those of `best_threshold`.
     """
     order = np.argsort(null_odds, kind="stable")
     # Answering a question gains its score; an unanswerable one that is answered loses its 1.

@@ -106,10 +106,11 @@ class CrossEntropy(ClassObjective):
     """Cross-entropy of one class per example (B, C), or per word (B, T, C).
 
     Attributes:
-        per_window: Things that a window has on average over the training rows. Each then weighs the
-            same in training: divided by those of its own batch, whose windows are of like lengths,
-                a word of a short sentence would weigh
-            several times as much as one of a long sentence. None divides by those that are there.
+        per_window: Labelled words that a window has on average over the training rows. The loss of
+            a batch is divided by this number for each window, so that each word weighs the same.
+            Windows of a batch have like lengths: divided by the batch's own words, a word of a
+            short sentence would weigh several times as much as one of a long sentence. None divides
+            by the number of labels in the batch.
     """
 
     per_window: float | None = None
@@ -223,12 +224,13 @@ def _miss_probabilities(cross_entropies: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SquaredError(HeadObjective[Batch]):
-    """Squared error of one score per example, the same on every scale.
+    """Squared error of one score per example, in units of the training scores' variance.
 
-    The mean score of the training rows loses 1.
+    So the loss is the same whatever the scale of the scores is, and about 1 for a model that always
+    answers the mean score.
 
-    Gold scores come in 64 bits. They are standardised before they are rounded to 32, which would
-    take away what differs in scores such as 1000000000.5.
+    Gold scores come in 64 bits. They are standardised before they are rounded to 32 bits, as scores
+    such as 1000000000.5 lose their differences by rounding.
 
     Attributes:
         deviation: Standard deviation of the training scores.

@@ -52,8 +52,10 @@ def task_type(name: str) -> type[Task]:
     """
     if name == PRETRAINING:
         return Pretraining
-    if name not in TASKS and (added := plugin("tasks", name)) is not None:
-        register(added)
+    if name not in TASKS:
+        plugin_task = plugin("tasks", name)
+        if plugin_task is not None:
+            register(plugin_task)
     if name not in TASKS:
         raise UsageError(unknown("task", name, TASKS), remedy=f"Tasks: {', '.join(TASKS)}.")
     return TASKS[name]
@@ -98,11 +100,12 @@ def headline(names: Collection[str], primary: str | None) -> list[str]:
 
     Details and metrics of a single label or type are left out.
     """
-    known = known_metrics()
-    main_names = [
-        name for name in names if ":" not in name and not (name in known and known[name].is_detail)
-    ]
-    headline_names = [name for name in main_names if name != primary]
+    details = {name for name, metric in known_metrics().items() if metric.is_detail}
+    headline_names = []
+    for name in names:
+        is_of_one_label = ":" in name
+        if name != primary and name not in details and not is_of_one_label:
+            headline_names.append(name)
     if primary is not None and primary in names:
         headline_names.insert(0, primary)
     return headline_names

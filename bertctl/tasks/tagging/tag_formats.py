@@ -18,7 +18,11 @@ from bertctl.metrics.tagging import entities
 from bertctl.tasks.base import AnswerFormat
 
 _UD_COLUMNS = 10
+"""Columns of a line of CoNLL-U."""
+
 _UPOS = 3
+"""Number of the column with the part of speech, from 0."""
+
 _MARK = re.compile(r"O|[BIESLU](?:-.*)?", re.DOTALL)
 """A tag of an entity; gold tags may be parts of speech."""
 
@@ -60,7 +64,8 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
         tags = answer["prediction"]
         gold = answer.get("label") or None
         lines = [line for line, is_word in answer.get("lines") or () if is_word]
-        if lines and not (gold and lines[0].count("\t") == _UD_COLUMNS - 1):
+        is_tagged_conllu = bool(gold and lines) and _is_conllu(lines[0])
+        if lines and not is_tagged_conllu:
             for line, tag in zip(lines, tags, strict=True):
                 gap = "\t" if "\t" in line else " "
                 out.write(f"{line}{gap}{tag}\n")
@@ -73,7 +78,8 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
             raise DataError(
                 message, remedy="Tag all rows, or take `format=conll`, which has answers alone."
             )
-        has_gold = gold is not None if tags else has_gold
+        if tags:  # a sentence without words shows no columns
+            has_gold = gold is not None
         words = ["_".join(word.split()) or "_" for word in _words(answer)]
         if gold:
             columns_of_file = [words, gold, tags]
@@ -93,7 +99,7 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     for answer in answers:
         tags = iter(answer["prediction"])
         lines = answer.get("lines") or ()
-        if not any(is_word and line.count("\t") == _UD_COLUMNS - 1 for line, is_word in lines):
+        if not any(is_word and _is_conllu(line) for line, is_word in lines):
             words = [" ".join(word.split()) or "_" for word in _words(answer)]
             blank = "\t_" * (_UD_COLUMNS - 2)
             lines = [
@@ -115,6 +121,11 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
                 columns[-1] = "|".join(misc) or "_"
             out.write("\t".join(columns) + "\n")
         out.write("\n")
+
+
+def _is_conllu(line: str) -> bool:
+    """Returns whether a line has as many columns as CoNLL-U."""
+    return line.count("\t") == _UD_COLUMNS - 1
 
 
 def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
