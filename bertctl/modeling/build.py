@@ -57,17 +57,20 @@ def build_model(
 ) -> Model:
     """Returns a model to be trained, on the CPU.
 
+    The steps depend on each other: layers are selected, then initialised anew, then adapted by
+    LoRA, then frozen.
+
     Args:
-        source: the model's files.
-        auto_class: name of the Auto class in transformers that has the task's head.
-        head: config fields of the task's head (num_labels, id2label, ...).
-        recipe: says dropout, and which layers start anew or are not trained.
-        compute: where and how it is trained; None leaves the network to transformers.
-        listener: hears whether a head that was trained before is kept.
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the task's head.
+        head: Config fields of the task's head (num_labels, id2label, ...).
+        recipe: Has the dropout, and which layers start anew or are frozen.
+        compute: Where and how the model is trained; None for a network of transformers.
+        listener: Receives whether a trained head is kept, and what is special about the model.
 
     Raises:
-        UnavailableError: files that transformers can't load.
-        UsageError: layers that can't be told apart.
+        UnavailableError: The files can't be loaded.
+        UsageError: The recipe treats layers apart that can't be told apart.
     """
     if reads_padding(source.config):
         reason = f"padding changes its answers ({reads_padding(source.config)})"
@@ -79,18 +82,20 @@ def build_model(
         )
     model = None
     dropout = recipe.model.dropout
-    # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
-    is_ours = compute is not None and compute.device in ("cpu", "cuda")
+    # `packed_encoder.py` (CPU) and `step_graphs.py` (GPU) make a network without transformers fast.
+    # Other devices, and layers that recompute their activations, get transformers' network.
+    has_fast_steps = compute is not None and compute.device in ("cpu", "cuda")
     stored = source.with_all_layers()
-    if is_ours and not recipe.training.gradient_checkpointing:
+    if has_fast_steps and not recipe.training.gradient_checkpointing:
         model = bert_to_train(stored, auto_class, head, dropout=dropout)
-    model = model or load_model(
-        stored,
-        auto_class,
-        head=head,
-        dropout=dropout,
-        listener=listener,
-    )
+    if model is None:
+        model = load_model(
+            stored,
+            auto_class,
+            head=head,
+            dropout=dropout,
+            listener=listener,
+        )
     if source.keep_layers:
         select_layers(model, source.keep_layers)
     if has_trained_head(source):
@@ -128,7 +133,14 @@ def build_model(
 def _fate_of_head(
     model: Model, source: ModelSource, auto_class: str, head: Mapping[str, Any]
 ) -> str:
-    """Returns, for people, whether a head that was trained before is kept."""
+    """Returns, as half a sentence, whether a head that was trained before is kept.
+
+    Args:
+        model: The loaded model, whose new weights are known.
+        source: Its files.
+        auto_class: Name of the Auto class in transformers that has the task's head.
+        head: Config fields of the task's head.
+    """
     lost = lost_of_head(model.network, model.new_weights)
     if not keeps_head(source, head, auto_class):
         return "other labels, so it gets a new head"
@@ -144,12 +156,15 @@ def _fate_of_head(
 def build_tokenizer(
     source: ModelSource, auto_class: str, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer of the model that `build_model` gives.
+    """Returns the tokenizer of the model that `build_model` returns, without loading its weights.
 
-    It neither reads the weights nor computes anything.
+    Args:
+        source: The model's files.
+        auto_class: Name of the Auto class in transformers that has the task's head.
+        head: Config fields of the task's head; None for a trained head.
 
     Raises:
-        UnavailableError: files that can't be loaded.
+        UnavailableError: The files can't be loaded.
     """
     with loadable(source, auto_class):
         tokenizer_files = bert_tokenizer(source, auto_class)
@@ -161,15 +176,27 @@ def build_tokenizer(
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
     """Pads batches on a GPU to multiples of 8 tokens, if padding cannot change the result.
 
-    The same shapes then recur.
+    Batches then have fewer different shapes, for each of which a GPU records kernels once. The
+    longest batch must not be padded beyond the model's positions.
+
+    Args:
+        model: Its padding is changed in place.
+        source: Its files.
+        compute: Where it computes.
     """
-    is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
-    if compute is not None and compute.device == "cuda" and is_fit:
+    n_positions = model_positions(source.config) or 0  # 0 for no limit
+    can_be_padded = not model.padding.unwanted and n_positions % 8 == 0
+    if compute is not None and compute.device == "cuda" and can_be_padded:
         model.padding = replace(model.padding, multiple=8)
 
 
 def _adapt(model: Model, source: ModelSource, recipe: Recipe) -> None:
-    """Makes a run train updates of low rank in place of the encoder's weights.
+    """Makes a run train updates of low rank in place of the encoder's weights, as LoRA does.
+
+    Args:
+        model: Changed in place; it gets an adapter.
+        source: Its files.
+        recipe: Has LoRA's settings, and the layers that are initialised anew or frozen.
 
     Raises:
         UsageError: No linear layer fits.
@@ -219,21 +246,22 @@ def load_trained(
 ) -> Model:
     """Returns the model of a finished run on its device, ready to answer.
 
-    A probe is used like any other model.
+    A probe's head is put on its encoder, so that it is used like any other model.
 
     Args:
-        folder: the run.
-        source: the model's files; of a probe, its encoder's.
-        auto_class: name of the Auto class in transformers that has the task's head.
-        compute: where and how.
-        to_input: whether gradients are to go through the network to its input, and to no weight.
-        plain: whether its network is to be that of transformers, in which other code looks for its
-            parts.
+        folder: Of the run.
+        source: The model's files; for a probe, those of its encoder.
+        auto_class: Name of the Auto class in transformers that has the task's head.
+        compute: Device, precision and threads.
+        to_input: Whether the caller takes gradients with respect to the network's inputs. No
+            weight gets one.
+        plain: Whether the network must be the one of transformers, whose modules the caller looks
+            up by name.
         encoders: Encoders of probes that are in memory already.
 
     Raises:
-        DataError: the encoder is not the one that the probe was trained on.
-        UnavailableError: files that can't be loaded.
+        DataError: The encoder is not the one that the probe was trained on.
+        UnavailableError: The files can't be loaded.
     """
     from bertctl.modeling.fast.fast_linear import use_fast_linears
     from bertctl.modeling.fast.inference_attention import use_batched_attention
@@ -291,14 +319,14 @@ class FrozenEncoders:
 
 
 def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> Model:
-    """Returns the bare encoder with its weights in the precision that is computed in.
+    """Returns the bare encoder on its device, with its weights in the precision of the products.
 
-    That is faster than autocast, which would turn the weights again in each batch, and as exact.
+    This is as exact as autocast, and faster: autocast converts the weights in each batch again.
 
     Args:
-        source: the model's files.
-        compute: where and how.
-        plain: leave the layers as transformers made them, so that they can be traced.
+        source: The model's files.
+        compute: Device and precision.
+        plain: Whether the layers are left as transformers made them, so that they can be traced.
     """
     import torch
 

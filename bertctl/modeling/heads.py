@@ -23,10 +23,11 @@ from bertctl.arrays import Floats32
 
 
 def head_test(network: nn.Module) -> Callable[[str], bool]:
-    """Returns what tells a weight of the head, by its name, from one of the encoder.
+    """Returns a function that returns whether a weight, given by its name, belongs to the head.
 
-    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a
-    linear layer.
+    Usually the encoder is one module of the network, and everything else is the head. A bare
+    encoder has no head but bertctl's own `sentence_head`. In T5 for questions the encoder's modules
+    are beside a linear layer, which is the head.
     """
     encoder_prefix = f"{network.base_model_prefix}."
     if hasattr(network, str(network.base_model_prefix)):
@@ -41,7 +42,7 @@ def head_test(network: nn.Module) -> Callable[[str], bool]:
 
 
 def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yields all modules that do not belong to the encoder, by name, those within others too."""
+    """Yields the names and modules of the head, also those within other modules."""
     is_head = head_test(network)
     for name, module in network.named_modules():
         if name and is_head(f"{name}."):
@@ -49,7 +50,7 @@ def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
-    """Returns the linear layer whose outputs are the answers, by name."""
+    """Returns the name and the module of the linear layer that computes the head's outputs."""
     linear_layers = [
         (name, module) for name, module in head_modules(network) if isinstance(module, nn.Linear)
     ]
@@ -64,6 +65,8 @@ def keep_in_fp32(network: nn.Module) -> None:
 
 
 def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a module's forward pass with its first input in fp32 and autocast turned off."""
+
     @functools.wraps(forward)
     def in_fp32(states: Tensor, *others: Any, **keyword_inputs: Any) -> Any:
         with torch.autocast(states.device.type, enabled=False):
@@ -73,18 +76,20 @@ def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_ends_within(network: Any) -> None:
-    """Makes a network that reads a text at its last end token take any batch.
+    """Lets the texts of a batch have different numbers of end-of-text tokens, with T5 and BART.
 
-    The texts of a batch may hold unequally many of these tokens.
+    Their heads read the state at a text's last end token, and transformers refuses such a batch.
+    Here each of its texts is then computed alone, which gives the same answers.
 
-    Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the
-    same answers.
+    Args:
+        network: For sequence classification; its forward pass is replaced.
     """
     forward = network.forward
     end = network.config.eos_token_id
 
     @functools.wraps(forward)
     def rows_alone(input_ids: Tensor, **keyword_inputs: Tensor) -> Any:
+        """Returns the network's outputs of (B, T) tokens; of logits alone for an uneven batch."""
         counts = (input_ids == end).sum(dim=1)
         if bool((counts == counts[:1]).all()):
             return forward(input_ids=input_ids, **keyword_inputs)
@@ -137,24 +142,30 @@ class ScoreHead(nn.Linear):
         return functional.linear(input, *self._of_score(self.weight, self.bias))
 
     def _of_score(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Returns the weight and the bias of the score itself, made of those of z."""
         mean = self.mean.to(weight.device)
         deviation = self.deviation.to(weight.device)
-        return weight * deviation, None if bias is None else bias * deviation + mean
+        if bias is None:
+            return weight * deviation, None
+        return weight * deviation, bias * deviation + mean
 
     def folded(self, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Returns weights of the network, with those of this layer as of the score itself.
+        """Returns a network's weights to be saved: those of this layer become the score's own.
 
-        The layer is called `name`.
+        Args:
+            weights: Of the network, by name.
+            name: Of this layer.
         """
         weight, bias = self._of_score(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
-        return {**weights, f"{name}.weight": weight} | (
-            {} if bias is None else {f"{name}.bias": bias}
-        )
+        folded = {**weights, f"{name}.weight": weight}
+        if bias is not None:
+            folded[f"{name}.bias"] = bias
+        return folded
 
     def unfold(self) -> None:
-        """Takes the parameters, which are those of the score itself, to those of z.
+        """Converts the parameters from those of the score itself to those of z.
 
-        The answers stay.
+        Loaded weights are the score's own. Afterwards the layer returns the same scores.
         """
         with torch.no_grad():
             self.weight.div_(self.deviation)
@@ -168,9 +179,12 @@ class ScoreHead(nn.Linear):
 
 
 def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0) -> ScoreHead:
-    """Puts a score head in the place of the network's last layer, and returns it.
+    """Replaces the network's last layer, which has one output, by a score head, and returns that.
 
-    That layer has one output.
+    Args:
+        network: Changed in place.
+        mean: Of the training scores. With the defaults, the outputs stay as they are.
+        deviation: Of the training scores.
     """
     name, linear = last_layer(network)
     head = ScoreHead(linear, mean, deviation)
@@ -186,11 +200,10 @@ def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
 
 
 def dense_layer(network: nn.Module) -> nn.Linear | None:
-    """Returns the square layer between the first token's state and the last layer.
+    """Returns the square linear layer between the first token's state and the last layer.
 
-    It is a pooler's, or a head's own.
-
-    None where there is none, or where it is not trained.
+    It belongs to the head or to the pooler. None if there is no such layer with a bias, or if it is
+    frozen.
     """
     _, output_layer = last_layer(network)
     size = output_layer.in_features
@@ -210,44 +223,47 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
 
 @contextlib.contextmanager
 def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Iterator[nn.Linear]:
-    """Makes the network give the vectors that its last layer reads, which is yielded.
-
-    They take the place of its logits.
+    """Makes a network return the inputs of its last layer in place of logits; yields that layer.
 
     Whatever the network does with the logits, such as choosing those of the last token, it does
-    with the vectors.
+    with these vectors.
 
     Args:
         network: With a head.
-        dense: A layer between the encoder and the last one. What it reads then follows each vector,
-            where it is as many vectors of the same size.
+        dense: A layer between the encoder and the last one. Its inputs are joined to the vectors if
+            they have the same shape.
     """
     _, last = last_layer(network)
-    read_by = threading.local()  # several threads may each compute a batch
+    # Each thread computes a batch of its own, so each has the inputs of `dense` of its own.
+    inputs_read = threading.local()
 
-    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        read_by.dense = inputs[0].float()
+    def note_inputs(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        """Keeps the inputs of `dense` until the last layer has been called."""
+        inputs_read.dense = inputs[0].float()
 
-    def give(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> Tensor:
+    def return_inputs(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> Tensor:
+        """Returns the inputs of the last layer in place of its outputs."""
         vectors = inputs[0].float()
-        beside = getattr(read_by, "dense", None)
-        if beside is None or beside.shape != vectors.shape:
+        dense_inputs = getattr(inputs_read, "dense", None)
+        if dense_inputs is None or dense_inputs.shape != vectors.shape:
             return vectors
-        return torch.cat([vectors, beside], dim=-1)
+        return torch.cat([vectors, dense_inputs], dim=-1)
 
     with contextlib.ExitStack() as hooks:
-        hooks.enter_context(last.register_forward_hook(give))
+        hooks.enter_context(last.register_forward_hook(return_inputs))
         if dense is not None:
-            hooks.enter_context(dense.register_forward_pre_hook(note))
+            hooks.enter_context(dense.register_forward_pre_hook(note_inputs))
         yield last
 
 
 def set_weights(layer: nn.Linear, weight: Floats32, bias: Floats32) -> None:
-    """Puts weights (C, D) and biases (C,) into a layer, in place.
+    """Writes weights and biases into a linear layer, in place.
 
-    A layer, in place; a layer without a bias has no use for them.
-
-    Those of a score head stand for standardised scores.
+    Args:
+        layer: With D inputs and C outputs. The weights of a `ScoreHead` are those of standardised
+            scores.
+        weight: (C, D).
+        bias: (C,); ignored if the layer has no bias.
     """
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(weight))

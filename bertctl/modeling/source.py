@@ -224,11 +224,14 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
 
 
 def _refuse_foreign(config: Any, folder: Path) -> None:
-    """Refuses what would have transformers fetch or run something else.
+    """Refuses a config.json that makes transformers fetch or run anything outside the folder.
 
-    Only the files of the folder are meant.
+    It is searched with all its nested values. `auto_map`, which names code, needs no refusal: it is
+    never run.
 
-    Code that `auto_map` names is never run, whatever else is in the files.
+    Args:
+        config: Content of config.json, or a value in it.
+        folder: Of the model, for the message.
 
     Raises:
         UnavailableError: kernels for attention or experts, other formats of weights, backbones.
@@ -242,7 +245,10 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
         _refuse_foreign(part, folder)
     for name, value in config.items():
         fitting = _HARMLESS.get(name)
-        if fitting is not None and not (isinstance(value, str | None) and value in fitting):
+        if fitting is None:
+            continue
+        is_harmless = isinstance(value, str | None) and value in fitting
+        if not is_harmless:
             fits = " and ".join(word for word in fitting if word) or "nothing else"
             raise UnavailableError(
                 f"{folder / 'config.json'}: {name} is {str(value)[:60]!r}, which may be code or "
@@ -281,21 +287,38 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
             "(save_pretrained).",
         )
     layers = int(config.get("num_hidden_groups") or layers)
-    tables = (sizes["vocabulary"] + sizes["positions"]) * hidden
-    described = tables + layers * (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
-    stored = sum(tensor.bytes for tensor in weights.values())
-    need = max(4 * described, stored)
-    require_memory(need, f"the model in {folder}", threads=available_cores())
+    # Parameters that transformers would make by config.json: tables of words and positions, four
+    # matrices of the attention and two of the feed-forward part in each layer.
+    table_parameters = (sizes["vocabulary"] + sizes["positions"]) * hidden
+    layer_parameters = (4 * hidden + 2 * (inner or 4 * hidden)) * hidden
+    described_bytes = 4 * (table_parameters + layers * layer_parameters)
+    stored_bytes = sum(tensor.bytes for tensor in weights.values())
+    needed_bytes = max(described_bytes, stored_bytes)
+    require_memory(needed_bytes, f"the model in {folder}", threads=available_cores())
 
 
-def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:
+def _check_ids(tokenizer: _Tokenizer, folder: Path, n_vectors: int) -> None:
+    """Refuses a vocabulary with ids that are far too large, or that the model has no vector for.
+
+    A vocabulary of more tokens than vectors is refused later, with another message.
+
+    Args:
+        tokenizer: Content of tokenizer.json, None without that file.
+        folder: Of the model.
+        n_vectors: Rows of its word table.
+
+    Raises:
+        UnavailableError: There is such an id.
+    """
     model = (tokenizer or {}).get("model") or {}
-    if isinstance(vocabulary := model.get("vocab"), dict):
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
-        if len(vocabulary) <= rows <= (last := max(vocabulary.values(), default=0)):
+        last_id = max(vocabulary.values(), default=0)
+        if len(vocabulary) <= n_vectors <= last_id:
             message = (
-                f"{folder / 'tokenizer.json'} has a token with the id {last}, and the model has "
-                f"vectors for {rows}"
+                f"{folder / 'tokenizer.json'} has a token with the id {last_id}, and the model has "
+                f"vectors for {n_vectors}"
             )
             raise UnavailableError(
                 message,
@@ -318,10 +341,10 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
         files[name] = [*(document.get("added_tokens_decoder") or {}).values(), *document.values()]
     for name, tokens in files.items():
         for token in tokens:
-            unknown = (
-                set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
-            )
-            for key in sorted(unknown):
+            is_token = isinstance(token, dict) and "content" in token
+            if not is_token:
+                continue
+            for key in sorted(set(token) - _TOKEN_KEYS):
                 message = (
                     f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}"
                 )
@@ -331,6 +354,11 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
+    """Refuses a `model.max_length` that is over the positions of the model.
+
+    Raises:
+        UsageError: It is.
+    """
     positions = model_positions(config)
     if positions is not None and settings.max_length > positions:
         message = (
@@ -345,15 +373,19 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
 
 
 def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool | None:
-    """Returns whether text is lower-cased; None leaves it to a tokenizer that is not BERT's.
+    """Returns whether text is lower-cased; None leaves that to a tokenizer that is not BERT's.
 
-    Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would
-    lower-case.
-    The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes
-    by the name alone.
+    The recipe decides, else the tokenizer's files. If these don't say it, or contradict each other,
+    the vocabulary decides: transformers would lower-case. The idea comes from google-research/bert,
+    `tokenization.py::validate_case_matches_checkpoint`, which looks at the model's name only.
+
+    Args:
+        settings: Has the model's name, and perhaps `lowercase`.
+        folder: The model's files.
+        tokenizer: Content of tokenizer.json, None without that file.
 
     Raises:
-        UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
+        UsageError: The setting contradicts the name or the vocabulary, or nothing decides.
     """
     declared = set(_declared_lowercase(folder, tokenizer))
     if settings.lowercase is not None:
@@ -364,27 +396,30 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         lowercase = None
     evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
-        bare = (
+        # Only a vocabulary, as the models of google-research/bert have.
+        has_vocabulary_alone = (
             not declared
             and (folder / "vocab.txt").exists()
             and not (folder / "tokenizer.json").exists()
         )
-        if bare and evidence is None:
+        if has_vocabulary_alone and evidence is None:
             raise UsageError(
                 f"{folder} does not tell if its text is lower-cased (no tokenizer_config.json "
                 "with do_lower_case)",
                 remedy="Add `model.lowercase=false` for a cased model, true for an uncased one.",
             )
-        if evidence is not None and (bare or declared):
-            return not evidence[0]
+        if evidence is not None and (has_vocabulary_alone or declared):
+            is_cased, _ = evidence
+            return not is_cased
         return None
+    # A cased model must not be lower-cased, an uncased one must be.
     if evidence is not None and evidence[0] == lowercase:
-        cased, because = evidence
+        is_cased, because = evidence
         if settings.lowercase is not None:
             origin = "model.lowercase is"
         else:
             origin = "its tokenizer's files say lower-casing is"
-        if cased:
+        if is_cased:
             kind = "cased"
             fitting_value = "false"
         else:
@@ -399,14 +434,23 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
 
 
 def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
-    """Returns whether the model is cased, and how one knows; None where nothing tells."""
+    """Returns whether a model is cased, and the evidence as half a sentence; None without any.
+
+    Args:
+        name: Of the model; it counts if there are no tokens.
+        tokens: Its WordPiece vocabulary, without special tokens; empty if it has none.
+    """
     if tokens:
-        capital = sum(
-            not token.islower() and any(map(str.isupper, token)) for token in tokens
-        ) / len(tokens)
-        if capital <= _CASED_SHARE and 2 * sum(map(str.islower, tokens)) < len(tokens):
-            return None  # of a script without capitals, whose marks lower-casing would take away
-        return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
+        # `islower` rules most tokens out quickly.
+        n_capital = sum(not token.islower() and any(map(str.isupper, token)) for token in tokens)
+        n_lower = sum(map(str.islower, tokens))
+        capital_share = n_capital / len(tokens)
+        is_cased = capital_share > _CASED_SHARE
+        has_letter_case = 2 * n_lower >= len(tokens)
+        # In a script without capitals, lower-casing would still take accents away.
+        if not is_cased and not has_letter_case:
+            return None
+        return is_cased, f"{100 * capital_share:.0f} % of its tokens have a capital letter"
     words = {*name.lower().replace("_", "-").replace("/", "-").split("-")}
     if words & {"cased", "uncased"}:
         return ("uncased" not in words, "its name tells so")
@@ -414,17 +458,19 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
 
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
-    """Returns the tokens of a WordPiece vocabulary without the special ones.
+    """Returns the tokens of a WordPiece vocabulary without those in brackets, the special ones.
 
-    It is empty for other kinds of tokenizer.
+    Empty for other kinds of tokenizer.
+
+    Args:
+        folder: The model's files; vocab.txt is read if there is no tokenizer.json.
+        tokenizer: Content of tokenizer.json, None without that file.
     """
     tokens: list[str] = []
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
         if model.get("type") == "WordPiece":
             tokens = list(model.get("vocab", {}))
-        else:
-            tokens = []
     elif (folder / "vocab.txt").exists():
         tokens = read_text(folder / "vocab.txt").splitlines()
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]

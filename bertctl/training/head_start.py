@@ -1,10 +1,8 @@
-"""`model.head_start: probe`: a new head begins as a regression.
+"""`model.head_start: probe`: a new head begins as a regression on the frozen encoder.
 
-The regression reads the frozen encoder (Kumar et al. 2022, LP-FT).
-
-The encoder, as it stands before the first step, reads a sample of the training rows once. What the
-network's last layer would read of them is what the regression is fitted to, so that the first
-evaluation is the frozen encoder's score.
+See Kumar et al. 2022 (LP-FT). Before the first step, the encoder reads a sample of the training
+rows once. The regression is fitted to the vectors that the network's last layer reads, and becomes
+that layer. So the first evaluation is the frozen encoder's score.
 
 Letters: N predictions (rows, words or choices), D size of a vector, C outputs.
 """
@@ -89,7 +87,11 @@ class HeadStart:
     passes_state: bool = False
 
     def sentence(self, score: str) -> str:
-        """Returns what is said of it, with the score of the first evaluation."""
+        """Returns a sentence about the start and its score.
+
+        Args:
+            score: Of the first evaluation, as half a sentence.
+        """
         details = f"{count(self.fitted_on, self.noun)}, {self.seconds:.1f} s"
         if self.passes_state:
             details += "; the pooler starts by passing the first token on"
@@ -98,9 +100,9 @@ class HeadStart:
 
 
 def has_new_head(job: Job) -> bool:
-    """Returns whether the head of a job's network was drawn by chance.
+    """Returns whether the head of a job's network has random weights.
 
-    If not, it was trained before for the same labels.
+    If not, it was trained before for the same labels, and none of its weights was missing.
     """
     if not has_trained_head(job.source):
         return True
@@ -114,10 +116,7 @@ def starts_head(job: Job) -> bool:
 
 
 def announcement(job: Job) -> str:
-    """Returns what the recipe does about the head, in a sentence.
-
-    It is empty where the head is random.
-    """
+    """Returns a sentence about how the head will start; empty without `model.head_start: probe`."""
     if job.recipe.model.head_start != "probe":
         return ""
     if not has_new_head(job):
@@ -159,6 +158,7 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
     sample = SampledFeatures(features, windows)
     network = job.loaded.network
     dense = _layer_to_pass(job)
+    # All processes read their parts. The first one fits the regression and tells the others.
     vectors = head_vectors(
         job,
         sample,
@@ -308,7 +308,12 @@ class _Start:
 
     @classmethod
     def empty(cls, last: Any, dense: Any) -> "_Start":
-        """Returns zeros of the layers' shapes."""
+        """Returns zeros of the layers' shapes.
+
+        Args:
+            last: The network's last layer.
+            dense: The layer before it; None if it stays as it is.
+        """
         n_labels, size = last.weight.shape
         n_dense = 0 if dense is None else size
         return cls(
@@ -319,7 +324,10 @@ class _Start:
         )
 
     def shared(self, workers: Workers) -> "_Start":
-        """Returns the first process's weights: those of all others are zeros."""
+        """Returns the first process's weights in all processes.
+
+        Those of the other processes are zeros, so the sum is the first one's.
+        """
         return _Start(
             weight=workers.sum(self.weight),
             bias=workers.sum(self.bias),
@@ -372,11 +380,19 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
 
 
 def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
-    """Returns whether vectors are the hyperbolic tangent of what a layer makes of its inputs."""
+    """Returns whether a pooler computes `tanh(dense(inputs))`, so that its weights can be chosen.
+
+    Args:
+        outputs: (N, D) of the pooler.
+        inputs: (N, D) of its dense layer.
+        dense: The dense layer.
+    """
     weight = dense.weight.detach().float().cpu().numpy()
     bias = dense.bias.detach().float().cpu().numpy()
-    few = slice(0, 64)
-    return bool(np.abs(np.tanh(inputs[few] @ weight.T + bias) - outputs[few]).max() < _ROUNDING)
+    few = slice(0, 64)  # rows are enough to tell
+    expected = np.tanh(inputs[few] @ weight.T + bias)
+    largest_error = np.abs(expected - outputs[few]).max()
+    return bool(largest_error < _ROUNDING)
 
 
 def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
@@ -412,19 +428,24 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
 
 
 def _stratified(order: Ints, labels: Ints) -> Ints:
-    """Returns rows in a well mixed order.
-
-    Each of its beginnings has about the share of each label that all rows have.
+    """Returns rows in an order in which the first n have about the label shares of all rows.
 
     The first row of each label comes before all others, so that a rare label is not missed.
+
+    Args:
+        order: (N,) row numbers in a random order.
+        labels: (N,) label numbers by row number.
     """
     shuffled = labels[order]
     by_label = np.argsort(shuffled, kind="stable")
     counts = np.bincount(shuffled)
     starts = np.cumsum(counts) - counts
+    # The rank of a row counts the earlier rows of its label. Divided by the label's number of rows,
+    # it spreads the rows of each label evenly from 0 to 1.
     rank = np.empty(len(order), dtype=np.float64)
     rank[by_label] = np.arange(len(order)) - np.repeat(starts, counts)
-    return order[np.argsort(rank / counts[shuffled], kind="stable")]
+    position = rank / counts[shuffled]
+    return order[np.argsort(position, kind="stable")]
 
 
 class SampledFeatures:
@@ -460,7 +481,11 @@ class SampledFeatures:
         return len(self.predictions)
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the places, among these windows' predictions, of those that some windows make."""
+        """Returns the numbers in `predictions` of the predictions that some of these windows make.
+
+        Args:
+            indices: Numbers among these windows.
+        """
         return np.searchsorted(
             self.predictions, self._features.prediction_indices(self._windows[indices])
         )
@@ -483,7 +508,7 @@ class SampledFeatures:
 
 
 class _VectorTask:
-    """A task of which the vectors are read that its network gives in place of logits.
+    """A task whose network returns vectors in place of logits, as within `reading_vectors`.
 
     Args:
         task: The job's task.
@@ -505,7 +530,8 @@ class _VectorTask:
     def collect_outputs(
         self, outputs: Any, batch: Batch, features: SampledFeatures, indices: Ints
     ) -> dict[str, Array]:
-        """Returns (P, D) vectors of the windows' predictions; choices come as one long column."""
+        """Returns (P, D) vectors of the windows' predictions."""
+        # A network for choices turns its outputs into one long column, of one score per choice.
         if outputs.dim() == 2 and outputs.shape[1] == 1 != self._size:
             outputs = outputs.reshape(-1, self._size)
         return dict(self._task.collect_outputs(outputs, batch, features, indices))
@@ -539,7 +565,9 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
         if isinstance(last, ScoreHead):
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
-        if len(last.weight) == 1:  # one score for each choice: by how much it is the right one
+        if len(last.weight) == 1:
+            # One score for each choice. It is fitted as a label of two, whether the choice is the
+            # right one, and the score is the difference of the two logits.
             is_right = fit_labels(
                 vectors,
                 labels,
@@ -547,9 +575,11 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
                 has_bias=has_bias,
                 seed=seed,
             )
-            odds = is_right.function
+            logits = is_right.function
             score = LinearFunction(
-                odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1]
+                strength=logits.strength,
+                weight=logits.weight[1:] - logits.weight[:1],
+                bias=logits.bias[1:] - logits.bias[:1],
             )
             return replace(is_right, function=score)
         weights = _row_weights(job, labels)
@@ -576,9 +606,15 @@ def _has_few_rows_of_labels(task: Task, labels: Array) -> bool:
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:
-    """Returns how much each row counts, as the training loss weighs them.
+    """Returns how much each row counts in the training loss; None if all count alike.
 
-    It is (N,), or (N, C) of several labels.
+    Args:
+        job: Made ready; its loss may have class weights.
+        labels: (N,) label numbers, or (N, C) 0 and 1 with several labels per row.
+
+    Returns:
+        (N,) weights, or (N, C): with several labels, a class weight counts where the row has the
+        label.
     """
     of_classes = getattr(job.objective, "class_weights", None)
     if of_classes is None:

@@ -17,6 +17,7 @@ from bertctl.config.load import load_recipe
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_folder
+from bertctl.runtime.launch import Workers
 from bertctl.training.checkpoints.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
 from bertctl.training.job import Job
@@ -66,10 +67,8 @@ def start(
         BertctlError: The folder can't be used, and what the run raises.
     """
     workers = options.workers
-    # Machines may have different numbers of threads.
-    alike = job.recipe.with_fields("runtime", threads=None)
-    hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
-    workers.agree(recipe_hash(alike, **hashes))
+    _agree_on_job(job, workers)
+    existing_run = None
     if resume:
         existing_run = find_run(
             job,
@@ -77,26 +76,15 @@ def start(
             needed=resume is True,
             listener=listener,
         )
-    else:
-        existing_run = None
-    workers.agree(
-        existing_run
-        and (
-            existing_run.finished,
-            existing_run.has_draws,
-            existing_run.checkpoint and existing_run.checkpoint.step,
-        )
-    )
-    if existing_run:
+    _agree_on_earlier_run(existing_run, workers)
+    if existing_run is not None:
         path = existing_run.folder.path
     else:
         path = output or default_folder(job.recipe.name, job.hash)
     # Other processes might find another free name.
     folder = RunFolder(Path(workers.share(str(path))))
-    if workers.is_first and (
-        existing_run is None
-        or not (existing_run.finished or existing_run.checkpoint or existing_run.has_draws)
-    ):
+    begins_anew = existing_run is None or not existing_run.has_progress
+    if workers.is_first and begins_anew:
         RunFolder.create(folder.path, overwrite=overwrite or existing_run is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
@@ -108,11 +96,11 @@ def start(
         else:
             if options.on_start is not None:
                 options.on_start(folder)
-            checkpoint = existing_run.checkpoint if existing_run else None
-            result = (job.run or run)(
+            run_job = job.run or run
+            result = run_job(
                 job,
                 folder,
-                checkpoint=checkpoint,
+                checkpoint=existing_run.checkpoint if existing_run else None,
                 options=options,
                 listener=listener,
             )
@@ -128,15 +116,34 @@ def start(
     return result
 
 
+def _agree_on_job(job: Job, workers: Workers) -> None:
+    """Raises an error if the processes have different recipes, data or models.
+
+    Their numbers of threads may differ, as those of their machines do.
+    """
+    alike = job.recipe.with_fields("runtime", threads=None)
+    hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
+    workers.agree(recipe_hash(alike, **hashes))
+
+
+def _agree_on_earlier_run(earlier: "EarlierRun | None", workers: Workers) -> None:
+    """Raises an error if the processes would not continue an earlier run at the same step."""
+    if earlier is None:
+        workers.agree(None)
+        return
+    step = earlier.checkpoint.step if earlier.checkpoint else None
+    workers.agree((earlier.finished, earlier.has_draws, step))
+
+
 @dataclass(frozen=True)
 class EarlierRun:
-    """Run that was started before.
+    """A run that was started before.
 
     Attributes:
-        folder: the run.
-        checkpoint: the newest whole one; None where there is none, or the run is finished.
-        finished: whether there is nothing left to do.
-        has_draws: whether some of what a few-shot run repeats was begun.
+        folder: Of the run.
+        checkpoint: The newest whole one; None if there is none, or if the run is finished.
+        finished: Whether nothing is left to do.
+        has_draws: Whether a few-shot run has begun any of its draws of rows.
     """
 
     folder: RunFolder
@@ -144,23 +151,28 @@ class EarlierRun:
     finished: bool
     has_draws: bool = False
 
+    @property
+    def has_progress(self) -> bool:
+        """Whether the run has anything that a resumed run continues from."""
+        return self.finished or self.checkpoint is not None or self.has_draws
+
 
 def find_run(
     job: Job, output: Path | None, *, needed: bool, listener: Listener = SILENT
 ) -> EarlierRun | None:
-    """Returns the run that this job was started in before.
+    """Returns the earlier run of this job that is to be resumed, None without one.
 
     Args:
-        job: made ready.
-        output: its folder; the newest of the recipe's own names when None.
-        needed: whether it must be there, with a checkpoint (`--resume`), or need not
+        job: Made ready.
+        output: Folder of the run. Default: the newest folder with the recipe's default name.
+        needed: Whether a run with a whole checkpoint must exist (`--resume`), or need not
             (`--resume-if-any`).
-        listener: hears of checkpoints that are not whole.
+        listener: Receives where the run continues, and warnings about damaged checkpoints.
 
     Raises:
-        BertctlError: the run is of another recipe, other data or another model; see
+        BertctlError: The run has another recipe, other data or another model; see
             `refuse_other_run`.
-        UnavailableError: no run or no whole checkpoint, where one is needed.
+        UnavailableError: No run or no whole checkpoint exists, and one is needed.
     """
     path = output or latest_folder(job.recipe.name, job.hash)
     if path is None or not (path / "status.json").exists():
@@ -176,7 +188,7 @@ def find_run(
             )
         return None
     folder = RunFolder(path)
-    # In these states the folder belongs to a run.
+    # A run that was killed early has no environment yet that could be compared.
     if folder.environment.exists() or folder.read_status().state == "done":
         refuse_other_run(job, folder)
     if folder.read_status().state == "done":
@@ -189,7 +201,8 @@ def find_run(
             finished=False,
             has_draws=True,
         )
-    # Otherwise a running run without checkpoints would be taken for one to start again.
+    # Raises if another process is training this run now: without a checkpoint yet, the run would be
+    # taken for an interrupted one and started again.
     with hold(path / ".lock", shared=True):
         pass
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
@@ -213,12 +226,12 @@ def find_run(
 
 
 def refuse_other_run(job: Job, folder: RunFolder) -> None:
-    """Compares the job with the one that the folder was made by.
+    """Refuses to resume a run whose recipe, data or model differ from the job's.
 
     Raises:
-        DataError: a data file has changed since.
-        UnavailableError: the model's files have.
-        UsageError: the settings are others; each is shown with both values.
+        DataError: A data file has changed since the run was started.
+        UnavailableError: The model's files have changed.
+        UsageError: The settings or the teacher are others; each setting is shown with both values.
     """
     before = folder.read_environment()
     for name in ("recipe_hash", "data_hashes", "model_hash"):
@@ -256,9 +269,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         )
     recorded = load_recipe(str(folder.recipe))
     fields = differing(recorded, job.recipe)
-    differences = "".join(
-        f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields
-    )
+    lines = [f"\n  {name}: {old_value} then, {value} now" for name, old_value, value in fields]
+    differences = "".join(lines)
     if (
         recorded.training.epochs != job.recipe.training.epochs
         or recorded.training.max_steps != job.recipe.training.max_steps

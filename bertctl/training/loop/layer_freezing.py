@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def check_layers(recipe: Recipe, source: ModelSource) -> None:
-    """Refuses what the model's config.json shows to be impossible; torch is not needed for it.
+    """Refuses fields about layers that the model can't do, by its config.json, without torch.
 
     Raises:
-        UsageError: layers that are shared, more layers than there are, layers frozen and
-            initialised anew at once.
+        UsageError: The layers share their weights, are fewer than the recipe says, or are both
+            frozen and initialised anew.
     """
     training = recipe.training
     requested_fields = _about_layers(recipe)
@@ -56,13 +56,12 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
     """Refuses an average over more evaluations than there will be.
 
     Args:
-        training: what is asked for.
-        steps: of the run.
-        of_epoch: steps of an epoch, after each of which the model is evaluated where the recipe
-            does not say how often.
+        training: Has `average_best` and `evaluate_every`.
+        steps: Of the run.
+        of_epoch: Steps of an epoch. Without `evaluate_every`, each epoch ends with an evaluation.
 
     Raises:
-        UsageError: saying how many there are.
+        UsageError: There are fewer evaluations; the message says how many.
     """
     steps_between = training.evaluate_every or of_epoch
     count = math.ceil(steps / steps_between)
@@ -75,13 +74,13 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
 
 
 class Unfreezing:
-    """Unfreezes one more layer in each epoch.
+    """Unfreezes one more layer in each epoch, from the head down to the embeddings.
 
-    The number of the epoch alone decides which, so a resumed run has the same.
+    The number of the epoch alone decides which layers are trained, so that a resumed run trains the
+    same.
 
     Args:
-        network: whose parameters that need a gradient now are those that will be trained by the
-            end.
+        network: Parameters that need no gradient now stay frozen to the end.
     """
 
     def __init__(self, network: "nn.Module") -> None:
@@ -97,13 +96,19 @@ class Unfreezing:
         ]
 
     def __call__(self, epoch: int) -> None:
-        """Trains what is at most `epoch` layers below the head; the first epoch is 0."""
+        """Lets an epoch train the head and the `epoch` layers below it; the first epoch is 0."""
         for parameter, depth in self._parameters:
             parameter.requires_grad_(depth >= self._head - epoch)
 
 
 def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
-    """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
+    """Returns what the recipe does to layers and weights beyond plain fine-tuning, as sentences.
+
+    Args:
+        recipe: The recipe.
+        source: The model's files, for its number of layers.
+        epochs: Of the run; gradual unfreezing may need more.
+    """
     training = recipe.training
     sentences = []
     if training.preset:

@@ -25,9 +25,12 @@ gradients and returns the losses, (K,)."""
 
 @dataclass(frozen=True)
 class _Recorded:
-    """Passes over tensors that stay where they are.
+    """Recorded passes for batches of one shape. They compute on fixed tensors.
 
-    A batch is copied into them, losses are read from them.
+    Attributes:
+        graph: The CUDA graph.
+        inputs: Tensors that a batch and its divisors are copied into before the graph is replayed.
+        losses: (K,) tensor that the graph writes the losses to.
     """
 
     graph: Any
@@ -37,27 +40,36 @@ class _Recorded:
 
 @dataclass
 class StepGraphs:
-    """Records passes by the shapes of their batches.
+    """Runs the passes of a step, as recorded CUDA graphs where the shape of the batch recurs.
 
-    The first batch of a shape is computed as usual.
+    The first batch of a shape is computed as usual, which makes its kernels. The second one is
+    recorded, and all later ones are replayed.
 
     Attributes:
-        parameters: that are trained.
-        is_off: whether nothing is recorded any more.
+        parameters: Parameters that are trained.
+        is_off: Whether nothing is recorded any more.
     """
 
     parameters: "Iterable[nn.Parameter]"
     is_off: bool = False
+    # By shape; None for a shape that was computed once.
     _recorded: dict[Any, _Recorded | None] = field(default_factory=dict)
+    # Tensors that the recorded kernels add gradients to.
     _gradients: "dict[nn.Parameter, Tensor]" = field(default_factory=dict)
 
     def run(self, passes: Passes, batch: Batch, divisors: "Tensor") -> "Tensor":
-        """Does what `passes` does with a batch and divisors that may be on the CPU."""
+        """Does what `passes` does, and returns its (K,) losses.
+
+        Args:
+            passes: The same in each call.
+            batch: On the CPU or the device.
+            divisors: (K,) what each loss is divided by, on the CPU or the device.
+        """
         tensors = [*batch.tensors().values(), divisors]
-        key = (
-            *(tuple(tensor.shape) for tensor in tensors),
-            *(value for value in vars(batch).values() if type(value) is tuple),
-        )
+        # What differs between kernels: the shapes, and the batch's fields that are no tensors.
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+        constants = tuple(value for value in vars(batch).values() if type(value) is tuple)
+        key = (shapes, constants)
         self._keep_gradients()
         if self.is_off or key not in self._recorded:
             self._recorded[key] = None
@@ -69,8 +81,8 @@ class StepGraphs:
             }
             return losses
         recorded = self._recorded[key] or self._record(key, passes, batch, divisors)
-        for to, tensor in zip(recorded.inputs, tensors, strict=True):
-            to.copy_(tensor, non_blocking=True)
+        for fixed, tensor in zip(recorded.inputs, tensors, strict=True):
+            fixed.copy_(tensor, non_blocking=True)
         recorded.graph.replay()
         return recorded.losses.clone()
 
@@ -95,14 +107,17 @@ class StepGraphs:
         return recorded
 
     def turn_off(self) -> bool:
-        """Gives their memory back for good; returns whether there was some."""
+        """Deletes all graphs, and records none any more. Returns whether any existed."""
         had_some = any(self._recorded.values())
         self.is_off = True
         self._recorded.clear()
         return had_some
 
     def _keep_gradients(self) -> None:
-        """Puts gradients that a step has cleared to where recorded kernels add to them."""
+        """Gives cleared parameters their old gradient tensors, filled with zeros.
+
+        `zero_grad` sets gradients to None, but recorded kernels add to the tensors that were there.
+        """
         cleared = {
             parameter: gradient
             for parameter, gradient in self._gradients.items()
