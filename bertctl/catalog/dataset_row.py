@@ -16,7 +16,7 @@ _STRICT = {"extra": "forbid"}  # of pydantic, which reads rows from files
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns are called in one place.
+    """Names of a data set's columns, in its files or on the hub.
 
     Attributes:
         text: the text, or the first sentence of a pair; the words of a sentence; the question; what
@@ -146,7 +146,7 @@ class DatasetRow:
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """Splits it has."""
+        """Names of its splits."""
         return tuple(split.name for split in self.splits)
 
     @property

@@ -26,6 +26,7 @@ LOCK_NAME = "bertctl.lock"
 LOCKED = "BERTCTL_LOCKED"
 """Environment variable that names the lock in force: a file, or the folder that it is in."""
 
+# A path with "..", from the root, or with a backslash or a null byte.
 _LEADS_OUT = re.compile(r"(^|/)\.\.(/|$)|^/|[\\\0]")
 
 _AGAIN = (
@@ -41,12 +42,12 @@ class FilesToRead:
     """Files that are about to be read.
 
     Attributes:
-        kind: what they are of.
+        kind: whether they are of a model or a data set.
         name: the hub's repository; what is of this disk (the package, a folder, a person's file) is
             called as in the catalog, or by the last word of its path.
         files: path inside the repository or folder -> where the file is.
         asked: the revision of the hub that was asked for; empty for what is of this disk.
-        revision: its commit.
+        revision: the commit that it stands for.
         whole: whether these are all files of it that are read, so that none may be missing.
     """
 
@@ -60,7 +61,7 @@ class FilesToRead:
 
 @dataclass(frozen=True)
 class Lock:
-    """What may be read.
+    """Lock: the files that a command may read, by hash.
 
     Attributes:
         path: the lock's file.

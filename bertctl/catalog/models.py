@@ -28,7 +28,7 @@ class ModelRow:
         name: what is typed after `--model`.
         hub_id: its repository on the hub.
         parameters: in millions.
-        layers: that a text goes through; ALBERT's share their weights.
+        layers: Number of layers that a text goes through; ALBERT's share their weights.
         vocabulary: number of tokens.
         positions: longest input in tokens.
         lowercase: whether its tokenizer lower-cases.
@@ -119,6 +119,7 @@ def locate_model(
     """
     row = _catalog_row(name)
     if row is not None:
+        # The package has one revision, so another one is read from the hub.
         if row.package and revision is None:
             packaged = _package_folder(row, weights=weights)
             if packaged is not None:
@@ -219,7 +220,7 @@ def _checked(folder: Path, name: str, *, with_weights: bool) -> Path:
 
     Args:
         folder: Of the model.
-        name: That it has in a lock; empty for a model that no lock can know.
+        name: Name of the model in a lock; empty for a model that no lock can know.
         with_weights: Whether the weights are read, too.
 
     Raises:

@@ -27,7 +27,7 @@ def push_run(
     message: str | None,
     listener: Listener,
 ) -> dict[str, Any]:
-    """Makes the repository where there is none, and uploads RUN/model.
+    """Uploads RUN/model to a repository of the hub, which is made if it does not exist.
 
     Checkpoints and the rest of the run stay here.
 
@@ -99,7 +99,7 @@ def check_hub_id(hub_id: str) -> None:
 
 
 def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
-    """Returns path in the repository -> file: the model's, and with `predictions` those.
+    """Returns path in the repository -> file, for the model's files and perhaps the predictions.
 
     Raises:
         UnavailableError: the run is not done, or holds no model of transformers.

@@ -24,7 +24,7 @@ _TOKENS = 11
 def cached_graph(
     source: ModelSource, loaded: Model, n_layers: int, *, listener: Listener = SILENT
 ) -> Path:
-    """Returns an encoder as an ONNX file, converted where the cache has none.
+    """Returns the ONNX file of an encoder, which is converted if the cache has none.
 
     Its outputs are `last_hidden_state`, `hidden_states.N` for the word embeddings and each layer
     below the last, and `pooler_output` where the encoder has a pooler.

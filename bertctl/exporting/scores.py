@@ -43,7 +43,7 @@ def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
         shared = {name: written[name] for name in _OF_THE_RUN if name in written}
         if before.constant_answer is not None:
             shared["baseline"] = {split: run.task.baseline(before.constant_answer, rows)}
-    if primary not in result.metrics:  # F1 of two labels, say, on rows with three
+    if primary not in result.metrics:  # such as F1 of two labels, on rows with three
         primary = next(iter(result.metrics))
     scores = metrics_document(results, primary=primary, selection=split)
     scores |= shared

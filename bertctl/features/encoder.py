@@ -350,7 +350,8 @@ class Encoder:
                 how=self.spec.words,
             )
             row_of = np.repeat(np.arange(windows.rows), per_row)
-            in_second_text = np.isin(np.arange(len(row_of)), word_of[in_second_text])
+            words_of_second = word_of[in_second_text]
+            in_second_text = np.isin(np.arange(len(row_of)), words_of_second)
             ids = np.zeros(0, dtype=np.int32)
         counts = np.bincount(row_of, minlength=windows.rows).astype(np.int64)
         if self.spec.normalize:

@@ -284,6 +284,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     # Pairs of indices: rows to train on, rows held out. The first pair are the splits themselves.
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     folds = [trainer.check(rows) for rows, _ in hold_outs]
+    # Hold-outs of like rows have like messages; each is said once.
     sentences = itertools.chain.from_iterable(fold.sentences() for fold in folds)
     for sentence in dict.fromkeys(sentences):
         listener.say(sentence)
@@ -313,14 +314,11 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     results = _keep(job, best, folder, listener)
     # Layers and strengths are chosen by cross-validation on the training rows.
     # A choice among several makes scores on that split optimistic, so metrics.json records it.
-    compared = {"layer": len(table), "C": len(job.settings.strengths)}
-    chosen = {}
-    for name, n_candidates in compared.items():
-        if n_candidates > 1:
-            chosen[name] = {"split": "train", "of": n_candidates}
+    n_candidates = {"layer": len(table), "C": len(job.settings.strengths)}
+    choices = {name: {"split": "train", "of": n} for name, n in n_candidates.items() if n > 1}
     scores = job.metrics(results) | {
         "probe": table_document(job, table, best, folds[0]),
-        "selected_on": chosen,
+        "selected_on": choices,
     }
     metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)

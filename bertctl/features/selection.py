@@ -238,29 +238,24 @@ class ProbeTrainer:
                 return self._job.sign * contribution.value
             return -np.inf
 
-        if not layer.is_learned:
-            strength, value = choose_strength(
-                train_vectors[sample],
-                labels[sample],
-                settings,
-                score,
-                groups=groups,
-                on_step=self._on_step,
-            )
-            return self._job.sign * value, fit(train_vectors, labels, strength, settings)
+        # The strength of a mix is chosen on the plain mean of its layers: to learn a mix for each
+        # strength would take as many times as long.
         n_layers = len(layer.states)
-        # The strength of the plain mean of the layers: as many mixes would take as many times as
-        # long.
-        mean = layer_mean(train_vectors[sample], n_layers)
+        vectors_to_choose_on = train_vectors[sample]
+        if layer.is_learned:
+            vectors_to_choose_on = layer_mean(vectors_to_choose_on, n_layers)
         strength, value = choose_strength(
-            mean,
+            vectors_to_choose_on,
             labels[sample],
             settings,
             score,
             groups=groups,
             on_step=self._on_step,
         )
-        return self._job.sign * value, fit_mix(
+        metric = self._job.sign * value  # `score` is negative if less of the metric is better
+        if not layer.is_learned:
+            return metric, fit(train_vectors, labels, strength, settings)
+        fitted = fit_mix(
             train_vectors,
             labels,
             strength,
@@ -268,6 +263,7 @@ class ProbeTrainer:
             layers=n_layers,
             few=sample,
         )
+        return metric, fitted
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
         """Returns the training rows that the strength is chosen on.

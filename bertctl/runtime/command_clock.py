@@ -23,12 +23,15 @@ class _Clock:
 
 
 def begin_process() -> None:
-    """Notes that the command line is this process's, so that it began with the process."""
+    """Notes that the command began when this process was started, as `bertctl` on a shell's line.
+
+    Python and its imports have taken time by then.
+    """
     current().part(_Clock).begun_at = time.perf_counter() - _age_of_process()
 
 
 def begin_command() -> None:
-    """Notes that a command line begins now, unless it began with the process."""
+    """Notes that a command begins now, unless `begin_process` has noted its beginning."""
     clock = current().part(_Clock)
     if clock.begun_at is None:
         clock.begun_at = time.perf_counter()

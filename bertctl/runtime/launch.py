@@ -163,48 +163,58 @@ def workers() -> Workers:
     """
     if not is_worker():
         return ALONE
-    import torch
     import torch.distributed as dist
 
     if not dist.is_initialized():
-        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-        if missing:
-            verb = "are" if len(missing) > 1 else "is"
-            raise UsageError(
-                "RANK and WORLD_SIZE say that this is one of several processes, and "
-                f"{' and '.join(missing)} {verb} not set",
-                remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port "
-                "of it, the same in all processes; or start them with torchrun, or with "
-                "`num_processes=`.",
-            )
-        # accelerate takes a process without a LOCAL_RANK for one that is alone.
-        number_here = os.environ.get("SLURM_LOCALID", os.environ["RANK"])
-        local_rank = int(current().default_variable("LOCAL_RANK", number_here))
-        if torch.cuda.is_available():
-            # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
-            torch.cuda.set_device(local_rank % torch.cuda.device_count())
-        # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes
-        # through gloo.
-        if torch.cuda.is_available():
-            backend = "cpu:gloo,cuda:nccl"
-        else:
-            backend = "gloo"
-        # Python hears no signal while torch waits for the others, so another thread does that.
-        meeting = ThreadPoolExecutor(1)
-        try:
-            meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
-        except (ValueError, dist.DistNetworkError) as error:
-            if _lost_connection(error):
-                raise another_ended() from error
-            message = (
-                f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
-            )
-            raise UsageError(
-                message, remedy="Set it to a free port of the first machine, in all of them."
-            ) from error
-        # No process goes on before all are connected: if it ended, the others would wait for it.
-        meeting.submit(dist.barrier).result()
+        _meet()
     return Workers(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), dist.group.WORLD)
+
+
+def _meet() -> None:
+    """Connects this process with the others of its job, and waits until all are connected.
+
+    Raises:
+        UsageError: The environment does not say where the processes meet, or they can't meet there.
+        DeviceError: The first process has gone while they met.
+    """
+    import torch
+    import torch.distributed as dist
+
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+    if missing:
+        verb = "are" if len(missing) > 1 else "is"
+        raise UsageError(
+            "RANK and WORLD_SIZE say that this is one of several processes, and "
+            f"{' and '.join(missing)} {verb} not set",
+            remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port "
+            "of it, the same in all processes; or start them with torchrun, or with "
+            "`num_processes=`.",
+        )
+    # accelerate takes a process without a LOCAL_RANK for one that is alone.
+    number_here = os.environ.get("SLURM_LOCALID", os.environ["RANK"])
+    local_rank = int(current().default_variable("LOCAL_RANK", number_here))
+    if torch.cuda.is_available():
+        # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
+        torch.cuda.set_device(local_rank % torch.cuda.device_count())
+    # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes
+    # through gloo.
+    if torch.cuda.is_available():
+        backend = "cpu:gloo,cuda:nccl"
+    else:
+        backend = "gloo"
+    # Python hears no signal while torch waits for the others, so another thread does that.
+    meeting = ThreadPoolExecutor(1)
+    try:
+        meeting.submit(dist.init_process_group, backend, timeout=_LONGEST_WAIT).result()
+    except (ValueError, dist.DistNetworkError) as error:
+        if _lost_connection(error):
+            raise another_ended() from error
+        message = f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
+        raise UsageError(
+            message, remedy="Set it to a free port of the first machine, in all of them."
+        ) from error
+    # No process goes on before all are connected: if it ended, the others would wait for it.
+    meeting.submit(dist.barrier).result()
 
 
 def _lost_connection(error: Exception) -> bool:

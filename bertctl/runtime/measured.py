@@ -38,9 +38,9 @@ def measured_once(
 
     Args:
         kind: What is measured, a folder's name.
-        names: Of the speeds.
-        about: What they depend on besides.
-        threads: That compute.
+        names: Names of the speeds.
+        about: What the speeds depend on besides machine, threads and library, such as a model.
+        threads: Threads that compute.
         measure: Returns the speeds.
         library: The package that computes.
     """

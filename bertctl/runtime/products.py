@@ -58,7 +58,7 @@ def _multiply(threads: int, before: int) -> Speeds:
 
     Args:
         threads: That multiply.
-        before: Threads that torch has afterwards.
+        before: Number of torch's threads before, which is set again at the end.
     """
     import torch
 

@@ -76,7 +76,8 @@ def pack(
     """Encodes corpora into a folder, which takes its name when it is whole, and opens it.
 
     Args:
-        corpora: the documents of each, as sentences. Documents without a token are left out.
+        corpora: documents of each corpus, and sentences of each document. Documents without a token
+            are left out.
         tokenizer: with truncation and padding off.
         folder: to make; the same texts give the same bytes.
         documents: how many there are, for the progress; 0 where nobody knows.
@@ -98,7 +99,7 @@ def pack(
             sentences = files.enter_context(closing(_Bits(aside / "sentences.npy")))
             document_starts = files.enter_context(closing(_Bits(aside / "documents.npy")))
             for corpus in corpora:
-                corpus_ends.append(corpus_ends[-1])
+                corpus_ends.append(corpus_ends[-1])  # no documents yet
                 for batch in _batches(corpus):
                     packed = _packed(batch, word_starts)
                     n_ids = len(packed.ids)

@@ -240,7 +240,8 @@ class WindowEncoder:
         if strategy == "longest_first":  # both texts are cut
             return
         sequences = text.windows[0].sequence_ids
-        n_uncut = sequences.count(1 if strategy == "only_first" else 0)
+        uncut_text = 1 if strategy == "only_first" else 0
+        n_uncut = sequences.count(uncut_text)
         n_special = sequences.count(None)
         if length - n_special - n_uncut <= stride:
             raise DataError(
