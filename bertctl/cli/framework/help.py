@@ -260,7 +260,8 @@ def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
     if not everything:
         text = _first_paragraph(text)
     default = parameter.default
-    if default in (None, False, "") or default == () or default == []:
+    is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+    if not default and not is_number:  # nothing to say of None, False and empty values, but of 0
         return text
     if default is True:
         default = parameter.opts[0]
