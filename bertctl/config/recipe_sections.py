@@ -318,8 +318,9 @@ class TrainingSection(RecipeSection):
     losses of evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if it
-    scores better on the validation rows (Izmailov et al. 2018; checkpoint averaging of Vaswani et
-    al. 2017)."""
+    scores better on the validation rows. With `tie_breaker: loss`, it is also kept if its loss is
+    lower and the 95 % interval of the difference in score includes 0, as the best evaluation is the
+    best by luck, too (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
     tie_breaker: Annotated[Literal["first", "loss"], Mark.LATER] = "first"
     """Which evaluation wins if several have the same primary metric: the `first` one, or the one
     with the lowest validation `loss`. With few validation rows, most evaluations have the same

@@ -50,8 +50,7 @@ _SMALLEST_BATCH = 8
 _WARMUP = 0.1
 
 _AVERAGED = 3
-"""Evaluations whose weights are averaged at the end, if the validation rows say that the mean is
-better."""
+"""Evaluations whose weights are averaged at the end. Their mean is kept if it is not worse."""
 
 _ONE_SIDED = 0.9
 """Share of the most frequent label from which accuracy would choose the weights that always answer
@@ -340,7 +339,7 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits, *, with_lora: b
         length = chosen["model.max_length"]
         parts.append(f"{length} tokens of a text (over 5 % of the rows have more than 128)")
     if "training.average_best" in chosen:
-        parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
+        parts.append(f"the mean of the best {chosen['training.average_best']} if it is not worse")
     share = f"{100 * traits.majority_share:.0f} % of the rows have one label"
     if "evaluation.primary_metric" in chosen:
         parts.append(f"the best weights by {chosen['evaluation.primary_metric']} ({share})")

@@ -7,9 +7,9 @@ that count at its step, so that a killed run finds them again.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertctl.modeling.model import Model
 from bertctl.run_folder import RunFolder
@@ -94,31 +94,6 @@ class BestWeights:
     def average_into(self, model: Model, state: TrainingState) -> None:
         """Gives the model the mean of the weights that were kept, in fp32."""
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
-
-    def verdict(self, evaluation: Evaluation, state: TrainingState) -> dict[str, Any]:
-        """Returns what metrics.json has about the average.
-
-        It has its steps, both values of the metric, and whether the average is kept.
-        """
-        value = evaluation.value
-        is_tie = value == state.best_value
-        has_lower_loss = self._breaks_ties and is_tie and evaluation.loss < state.best_loss
-        return {
-            "steps": sorted(step for _, step in state.ranked),
-            "value": value,
-            "best_value": state.best_value,
-            "kept": self._sign * value > self._sign * state.best_value or has_lower_loss,
-        }
-
-
-def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: TrainingState) -> str:
-    """Returns the verdict as a sentence."""
-    return (
-        f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} "
-        f"{verdict['value']:.4f}, and {verdict['best_value']:.4f} with those of step "
-        f"{state.best_step} alone; "
-        + ("the mean is kept" if verdict["kept"] else "the mean is not kept")
-    )
 
 
 def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
