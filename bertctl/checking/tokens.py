@@ -112,7 +112,14 @@ class _TokenCounts:
 def _token_counts(
     tokenizer: Tokenizer, left: Sequence[str], right: Sequence[str] | None, *, max_length: int
 ) -> _TokenCounts:
-    """Returns the counts of texts or pairs, of which so many are encoded at once."""
+    """Returns token counts of texts or pairs; some thousand are encoded at once.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        left: The N texts.
+        right: The N second texts of pairs; None for single texts.
+        max_length: Tokens at which an input is cut.
+    """
     encoder = TextEncoder(tokenizer, max_length=max_length)
     parts: list[_TokenCounts] = []
     for start in range(0, len(left), _ENCODED_AT_ONCE):
@@ -133,10 +140,14 @@ def _token_counts(
 def _sides(
     rows: Rows, texts: dict[str, Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Returns the first and the second text of each row as the model reads them.
+    """Returns the first texts and the second texts of all rows, as the model reads them.
 
-    There may be no second one. A question or a text is first, a context or a choice second. Of
-    several choices only the longest is looked at: it is the one that is cut.
+    The second ones are None if the model reads single texts. Of several choices, only the longest
+    one is taken as the second text: it is the one that is cut.
+
+    Args:
+        rows: Rows of a split.
+        texts: Their columns of texts, in the order in which the model reads them.
     """
     if "choices" in texts:
         longest = [
@@ -150,7 +161,10 @@ def _sides(
 def _special(
     tokenizer: Tokenizer, rows: Rows, split: str, texts: dict[str, Sequence[str]]
 ) -> Iterator[Finding]:
-    """Yields texts in which a special token is written, which the model reads as such."""
+    """Yields a finding on texts that contain a special token, such as `[SEP]`.
+
+    The tokenizer would read it as the special token, and not as text.
+    """
     names = [
         token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special
     ]
@@ -164,22 +178,27 @@ def _special(
                 parts = cell
             else:
                 parts = [cell]
-            matches_of_parts = (pattern.search(str(part)) for part in parts)
-            match = next(filter(None, matches_of_parts), None)
-            if match is not None:
-                matches.add(
-                    index,
-                    f"{match[0]} in: {shorten(around(match.string, *match.span(), margin=30))}",
-                )
+            for part in parts:
+                match = pattern.search(str(part))
+                if match is not None:
+                    excerpt = around(match.string, *match.span(), margin=30)
+                    matches.add(index, f"{match[0]} in: {shorten(excerpt)}")
+                    break
     yield from matches.findings("special-token", rows, split)
 
 
 def _cut(
     subject: Subject, split: str, encoded: _TokenCounts, texts: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yields the texts that are cut off at `model.max_length`, with a length that would do.
+    """Yields a finding on texts longer than `model.max_length`, with a length that would do.
 
-    It is a warning where many texts lose a good part of all tokens, and a note otherwise.
+    It is a warning if many texts are cut and much of all tokens is lost, and a note otherwise.
+
+    Args:
+        subject: The splits that are checked.
+        split: Name of the split.
+        encoded: Token counts of its N texts.
+        texts: Its N texts, or the first ones of its pairs.
     """
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
@@ -246,9 +265,9 @@ def _longer(full_lengths: Ints, limit: int, model: str) -> str:
 
 
 def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[Finding]:
-    """Yields that many words are split into several tokens, as words of another language are.
+    """Yields a finding if many words are split into several tokens, or unknown.
 
-    Some texts are looked at, evenly spread.
+    The vocabulary then is one of another language or field. A sample of the texts is looked at.
     """
     counter = WordCounter(tokenizer)
     encoder = TextEncoder(tokenizer, special_tokens=False)
@@ -272,7 +291,7 @@ def _unknown(
     left: Sequence[str],
     right: Sequence[str] | None,
 ) -> Iterator[Finding]:
-    """Yields the unknown tokens, and the texts of which the model knows no word.
+    """Yields findings on unknown tokens, and on texts of which the model knows no word.
 
     Args:
         subject: What is checked.
@@ -323,7 +342,7 @@ def _unknown(
 def _nothing_known(
     rows: Rows, split: str, encoded: _TokenCounts, texts: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yields the texts that have nothing but unknown and special tokens, if they are many."""
+    """Yields a finding on texts with nothing but unknown and special tokens, if they are many."""
     n_known = encoded.full_lengths - encoded.unknown
     has_nothing_known = (encoded.unknown > 0) & (n_known <= _ONLY_SPECIAL)
     row_numbers = np.flatnonzero(has_nothing_known).tolist()

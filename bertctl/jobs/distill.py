@@ -179,16 +179,19 @@ def compare_students(
     options: Mapping[str, Any],
     listener: Listener,
 ) -> list[DistillationDocument]:
-    """Scores students and their teacher on the validation rows.
+    """Scores students and their teacher on the same validation rows, and compares them.
 
-    The rows are those of the first student's recipe. It writes the distillation.json of each
-    student.
+    The rows are those of the first student's recipe. A distillation.json is written into the run
+    folder of each student.
 
     Args:
         students: The students; all learned from the same teacher.
         teacher: Run folder of the teacher.
         options: Where they compute: `runtime.device`, `runtime.threads`.
         listener: Receives messages.
+
+    Returns:
+        The content of each student's distillation.json.
     """
     paths = [teacher, *chain.from_iterable(student.paths for student in students)]
     runs = {path: open_run(path, options=options) for path in paths}

@@ -83,14 +83,14 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
-    """Looks at this machine, and at what a recipe needs.
+    """Checks whether this machine has what a run needs, and what a recipe's run needs in addition.
 
-    Offline not one connection is tried; nothing is downloaded.
+    Nothing is downloaded. Offline, no connection is tried.
 
     Args:
-        recipe: resolved; None looks at the machine alone.
-        runtime: device and precision that are asked for, where there is no recipe.
-        place: folder that runs go to.
+        recipe: Recipe of the run, resolved; None to look at the machine alone.
+        runtime: Device and precision to check if there is no recipe.
+        place: Folder that runs go to.
     """
     problems: list[BertctlError] = []
     packages = machine.packages()
@@ -105,7 +105,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             compute = choose_compute(runtime).why
     except BertctlError as error:
         problems.append(error)
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError) as error:  # without torch nothing else can be checked
         problems.append(
             UnavailableError(
                 f"torch can't be imported: {error}", remedy="Install it anew: pip install torch"
@@ -200,15 +200,15 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     """Returns everything that `finetune` would look for before it trains, found or not.
 
-    Nothing is fetched.
-
-    Where all of it is there, the run is made ready as `finetune --dry-run` does it.
+    Nothing is downloaded. If everything is on this disk, the run is also made ready, as
+    `finetune --dry-run` does it.
 
     Args:
-        recipe: resolved.
-        place: folder that runs go to.
+        recipe: Recipe of the run, resolved.
+        place: Folder that runs go to.
     """
-    # The model says which devices it can use. If it isn't here, any device that fits is named.
+    # Which devices can be used depends on the model. If its files are not here, the device is
+    # chosen without them.
     sources: list[ModelSource] = []
     model = _need(f"model {recipe.model.name}", partial(_model, recipe, sources.append))
     compute = sources[0].compute if sources else choose_compute
@@ -234,9 +234,15 @@ def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
 
 
 def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
-    """Returns the folder of a model with a config and a tokenizer that fit the task.
+    """Returns the folder of a model whose network and tokenizer fit the task of a recipe.
 
-    `tell` receives its source before the checks: the device is chosen by it even if they fail.
+    Args:
+        recipe: Names the model and the task.
+        tell: Receives the model's source before the checks, so that the caller has it even if they
+            fail.
+
+    Raises:
+        BertctlError: The files are not there, or don't fit.
     """
     source = inspect_model(recipe.model)
     tell(source)
@@ -247,7 +253,10 @@ def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
 
 
 def _data(recipe: Recipe) -> list[Need]:
-    """Returns the splits that training and the scores after it read."""
+    """Returns the needs for data: each split that training and evaluation read.
+
+    If some files are not on this disk, each split is looked for by itself.
+    """
     try:
         with hub.cache_only():
             read = load_data(recipe)
@@ -293,9 +302,11 @@ def _copies(recipe: Recipe) -> int:
 
 
 def _need(subject: str, find: Callable[[], object]) -> Need:
-    """Returns a need as `here`, with what `find` returns, if it is on this disk.
+    """Returns whether a need is on this disk, on the hub, or refused.
 
-    Else it is on the hub, or it is refused.
+    Args:
+        subject: Name of the need, for people.
+        find: Returns where it is, from files on this disk alone, or raises.
     """
     try:
         with hub.cache_only():

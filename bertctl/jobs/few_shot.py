@@ -76,10 +76,12 @@ _DRAWS = 6
 
 @dataclass(kw_only=True)
 class FewShotJob(Job):
-    """Run made ready; its training rows and its network are those of the first draw.
+    """Few-shot run made ready.
+
+    Its training rows, its network and its encoded rows are those of the first draw.
 
     Attributes:
-        draws: the training rows of each draw.
+        draws: The training rows of each draw.
     """
 
     draws: Sequence[Rows]
@@ -121,16 +123,16 @@ def prepare(
             "few-shot training learns one label for each single text",
             remedy="Fine-tune on other rows.",
         )
-    if rows_per_label is not None:
-        warn_of_rare_labels(rows, rows_per_label, listener)
     if rows_per_label is None:
         draws = [rows] * recipe.few_shot.draws
     else:
+        warn_of_rare_labels(rows, rows_per_label, listener)
         draws = [
             sample_of_labels(rows, rows_per_label, seed=seed + number)
             for number in range(recipe.few_shot.draws)
         ]
     data = replace(data, splits={**data.splits, "train": draws[0]})
+    # The job is that of training on pairs, but with the recipe, rows and task of the classifier.
     pairs = _pairs(recipe, data, draws[0], inspect_model(recipe.model))
     resolved = resolved_for(recipe, pairs.compute)
     model_hash = pairs.environment["model_hash"]
@@ -152,7 +154,14 @@ def prepare(
 
 
 def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) -> Job:
-    """Returns the training of the encoder on pairs of these rows, made ready."""
+    """Returns the job that trains the encoder on pairs of labelled rows.
+
+    Args:
+        recipe: Recipe of the few-shot run.
+        data: Its data.
+        rows: Training rows of one draw.
+        source: Files of the encoder.
+    """
     # One evaluation at the end: no checkpoint is chosen, so more would only take time.
     once = {"evaluate_every": total_steps(recipe, len(rows))}
     sections = {
@@ -205,6 +214,7 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
     try:
         result = _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
+        # The signal came while a draw was trained, which has its own error, or between draws.
         terminated = (
             isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         )
@@ -423,7 +433,7 @@ class _TextEncoder:
         return self._encoder.texts(EncodedWindows.of(features))[0]
 
     def learned(self, features: Any) -> LinearFunction:
-        """Returns the logistic regression that these rows' vectors and labels give."""
+        """Fits a logistic regression on the vectors and labels of some encoded rows."""
         settings = ClassifierSettings(
             LOGISTIC,
             multi_label=False,

@@ -103,6 +103,7 @@ class NotebookListener(Listener):
 
     def __init__(self) -> None:
         self._shown_at = 0.0
+        # Phase -> time of its first report, and the share of the work that was done then.
         self._began: dict[str, tuple[float, float]] = {}
 
     def say(self, text: str) -> None:
@@ -123,7 +124,10 @@ class NotebookListener(Listener):
         *,
         share: float | None = None,
     ) -> None:
-        """Shows how far a phase is, once a second."""
+        """Shows how far a phase is and the time that is left, at most once a second.
+
+        The arguments are those of `Listener.advance`. A phase without a total is not shown.
+        """
         now = time.monotonic()
         if share is None and total:
             share = done / total

@@ -6,7 +6,6 @@ Reads prediction lines only.
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import isfinite
@@ -51,7 +50,10 @@ RESAMPLES = 500
 
 
 def outcome_section(lines: Lines, answers: Answers) -> Section:
-    """Returns what was right and what was taken for what, in the form that fits the task."""
+    """Returns the section on right and wrong answers, in the form that fits the task.
+
+    That is a scatter chart of scores, a table of labels, or a confusion matrix.
+    """
     outcome = answers.outcome(lines)
     blocks: list[Block] = []
     if outcome.points:
@@ -77,7 +79,12 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
 
 
 def outcome_table(outcome: Outcome, *, without: str = "nothing") -> TableBlock:
-    """Returns what was right as a table, without the columns that have a word in their name."""
+    """Returns the figures of an outcome as a table, such as precision and recall by label.
+
+    Args:
+        outcome: Figures of each label, with their header.
+        without: Columns with this word in their names are left out.
+    """
     column_numbers = [number for number, name in enumerate(outcome.header) if without not in name]
     columns = [Column(outcome.header[number], number=number > 0) for number in column_numbers]
     rows = []
@@ -252,22 +259,23 @@ def calibration_error(lines: Lines, answers: Answers) -> float | None:
 
 
 def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> Section:
-    """Returns reliability diagram, ECE and what a temperature would make of it.
+    """Returns the section on calibration; empty if the answers have no probabilities.
 
-    It is empty without probabilities.
+    It has the expected calibration error (ECE), the reliability diagram, and how much a temperature
+    would improve the error.
 
     Args:
-        lines: of a prediction file.
-        answers: what they mean.
-        calibrated: whether the run has a temperature already.
+        lines: Lines of a prediction file.
+        answers: Interpretation of the lines.
+        calibrated: Whether the run has a temperature already.
     """
     stated = answers.stated(lines)
     if stated is None:
         return Section("calibration", "Calibration", [])
-    probability, held = stated
-    bins = calibration.reliability(probability, held)
-    error = calibration.expected_calibration_error(probability, held)
-    _, limit = calibration.honest_calibration_error(probability)
+    probabilities, is_true = stated
+    bins = calibration.reliability(probabilities, is_true)
+    error = calibration.expected_calibration_error(probabilities, is_true)
+    _, limit = calibration.honest_calibration_error(probabilities)
     caption = (
         "Share right by the probability given, with 95 % intervals; honest probabilities lie on "
         "the dotted line."
@@ -375,9 +383,9 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
 
 
 def length_section(lines: Lines, answers: Answers) -> Section:
-    """Returns the score by number of tokens, in bins of about equal size.
+    """Returns the section on scores by number of tokens, in bins of about equal size.
 
-    It is empty where there are too few examples, or nearly all have the same length.
+    It is empty if there are too few examples, or if nearly all have the same length.
     """
     tokens = np.array([int(line.get("tokens", 0)) for line in lines])
     edges = np.unique(
@@ -499,27 +507,39 @@ def _slice_scores(
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
     """Returns the value that each line is grouped by, and the groups in the order of a table.
 
-    Numbers are sorted by size, many of them as ranges; other values by frequency.
+    Numbers are sorted by size; very many of them are grouped as ranges. Other values are sorted by
+    frequency, and the rare ones get no group.
+
+    Args:
+        values: The value of each line.
     """
     value_counts = Counter(values)
-    if _MISSING in value_counts:
-        missing = [_MISSING]
-    else:
-        missing = []
-    with suppress(ValueError):
-        size_of_value = {value: float(value) for value in value_counts if value != _MISSING}
-        if not all(map(isfinite, size_of_value.values())):
-            raise ValueError("no number has a size like this")
-        if len(size_of_value) <= MOST_SLICES:
-            return values, [*sorted(size_of_value, key=size_of_value.__getitem__), *missing]
-        all_numbers = [size_of_value[value] for value in values if value != _MISSING]
-        edges = np.unique(
-            np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
-        )
-        names = [f"{low:.12g} to {high:.12g}" for low, high in itertools.pairwise(edges)]
-        range_of_value = {
-            value: names[max(0, int(np.searchsorted(edges, number)) - 1)]
-            for value, number in size_of_value.items()
-        }
-        return [range_of_value.get(value, value) for value in values], [*names, *missing]
-    return values, [value for value, _ in value_counts.most_common(MOST_SLICES)]
+    numbers = _as_numbers([value for value in value_counts if value != _MISSING])
+    if numbers is None:
+        return values, [value for value, _ in value_counts.most_common(MOST_SLICES)]
+
+    missing = [_MISSING] if _MISSING in value_counts else []
+    if len(numbers) <= MOST_SLICES:
+        return values, [*sorted(numbers, key=numbers.__getitem__), *missing]
+    all_numbers = [numbers[value] for value in values if value != _MISSING]
+    edges = np.unique(
+        np.quantile(all_numbers, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
+    )
+    names = [f"{low:.12g} to {high:.12g}" for low, high in itertools.pairwise(edges)]
+    range_of_value = {}
+    for value, number in numbers.items():
+        # An edge belongs to the range that it ends, the lowest one to the first range.
+        range_number = max(0, int(np.searchsorted(edges, number)) - 1)
+        range_of_value[value] = names[range_number]
+    return [range_of_value.get(value, value) for value in values], [*names, *missing]
+
+
+def _as_numbers(values: Sequence[str]) -> dict[str, float] | None:
+    """Returns each value as a number; None if one of them is not a finite number."""
+    try:
+        numbers = {value: float(value) for value in values}
+    except ValueError:
+        return None
+    if not all(map(isfinite, numbers.values())):
+        return None
+    return numbers

@@ -23,11 +23,9 @@ _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @cache
 def page_templates() -> Environment:
-    """Returns the templates of pages, which escape their values.
+    """Returns the environment that renders pages from templates, and escapes their values.
 
-    They are compiled once per process.
-
-    A caller adds filters and tests of its own templates.
+    There is one per process, as compiling takes time. Callers may add filters and tests to it.
     """
     return Environment(
         loader=PackageLoader("bertctl.reporting"),

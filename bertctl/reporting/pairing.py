@@ -67,9 +67,10 @@ class Pair:
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
-        """Returns our metric minus theirs.
+        """Returns our metric minus theirs, paired by example.
 
-        A model and itself differ by nothing, whatever other examples there may be.
+        For two runs of the same model it is 0 with an interval of 0: more examples would not make
+        them different.
 
         Raises:
             UsageError: the metric can't be computed from predictions.
@@ -151,10 +152,8 @@ def _common_answers(
     kind = answer_type(task)
     our_labels = _labels(kind, ours)
     their_labels = _labels(kind, theirs)
-    if (
-        set(our_labels) != set(their_labels)
-        or kind.from_lines(ours).positive != kind.from_lines(theirs).positive
-    ):
+    has_other_labels = set(our_labels) != set(their_labels)
+    if has_other_labels or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
         only_ours = [name for name in our_labels if name not in their_labels] or our_labels
         only_theirs = [name for name in their_labels if name not in our_labels] or their_labels
         message = (

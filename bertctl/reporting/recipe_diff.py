@@ -17,10 +17,11 @@ from bertctl.run_folder import SCHEMA, RunFolder
 def diff_recipes(first_recipe: str, second_recipe: str) -> dict[str, Any]:
     """Compares two recipes, and returns the document of `--json`.
 
-    Each entry of `differences` has a `field`, its `values` and whether it `moves_numbers`: None
-    where that can't be told, of what is left to the machine, such as `auto`, and of a path or a
-    model's name, where what is behind it decides. Two runs keep hashes of that, which are compared
-    for themselves.
+    Each entry of `differences` has a `field`, its `values`, and whether it `moves_numbers`, that
+    is, whether runs of the two recipes give different scores because of it. That is None if it
+    can't be known: for values that the machine chooses, and for paths and model names, as only the
+    content of the files counts. Of two runs, the contents are compared by the hashes that they
+    keep.
 
     Args:
         first_recipe: a built-in recipe, a file or a run folder.
@@ -83,8 +84,10 @@ def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
         values: What the two recipes have.
         known: Whether the content behind paths and model names is compared for itself.
     """
+    # What a field left open becomes, the machine decides, or the preset `auto` by the rows.
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS
-    if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known):
+    by_unknown_content = name in marked(Mark.BY_CONTENT) and not known
+    if by_machine or by_rows or by_unknown_content:
         return None
     return name not in NOT_IN_HASH

@@ -73,13 +73,13 @@ _SAMPLED = 4
 
 @dataclass(frozen=True)
 class RunContents(FinishedRun):
-    """Contents of a report.
+    """Finished run, with everything that its report shows.
 
     Attributes:
-        folder: the run.
-        shown: the split that the report is about.
-        answered: its predictions; empty where there are none.
-        decision: what was fitted for it.
+        folder: The run folder.
+        shown: Split that the report is about.
+        answered: Prediction lines of this split; empty if there are none.
+        decision: Temperature and thresholds that were fitted for the run; None without.
     """
 
     folder: RunFolder
@@ -116,22 +116,7 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         UnavailableError: no run, or one that has not finished.
         DataError: a file in it that is damaged.
     """
-    if path.is_dir() and not (path / "status.json").exists():
-        names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
-        run_names = sorted(names, key=natural_order)
-        if run_names:
-            # A folder of a sweep may have hundreds of runs.
-            if run_names[_NAMED:]:
-                unnamed_runs = (
-                    f" and {len(run_names) - _NAMED} more, which `bertctl runs ls {path}` lists"
-                )
-            else:
-                unnamed_runs = ""
-            named_runs = ", ".join(str(path / name) for name in run_names[:_NAMED])
-            remedy = f"Name one of them: {named_runs}{unnamed_runs}."
-            raise UsageError(
-                f"{path} holds {count(len(run_names), 'run')}; a report is about one", remedy=remedy
-            )
+    _refuse_folder_of_runs(path)
     run = read_run(path)
     if run.folder is None or not run.recipe:
         message = f"{path} has metrics only; a report needs the recipe and predictions too"
@@ -152,16 +137,40 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
     )
 
 
+def _refuse_folder_of_runs(path: Path) -> None:
+    """Refuses a folder that is not a run but has runs in it, as a report is about one run.
+
+    Raises:
+        UsageError: It names the first runs.
+    """
+    if not path.is_dir() or (path / "status.json").exists():
+        return
+    names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
+    run_names = sorted(names, key=natural_order)
+    if not run_names:
+        return
+    # A folder of a sweep may have hundreds of runs.
+    if len(run_names) > _NAMED:
+        unnamed_runs = f" and {len(run_names) - _NAMED} more, which `bertctl runs ls {path}` lists"
+    else:
+        unnamed_runs = ""
+    named_runs = ", ".join(str(path / name) for name in run_names[:_NAMED])
+    raise UsageError(
+        f"{path} holds {count(len(run_names), 'run')}; a report is about one",
+        remedy=f"Name one of them: {named_runs}{unnamed_runs}.",
+    )
+
+
 def build_report(
     run: RunContents, *, errors: int = 30, path: Path | None = None, more: Sequence[Section] = ()
 ) -> Report:
-    """Returns all sections that the run has something for.
+    """Returns the report of a run; sections for which the run has nothing are left out.
 
     Args:
-        run: as `gather` read it.
-        errors: how many errors to show.
-        path: file of the report, from which it links to other pages; None where there is none.
-        more: sections that need more than the run's files; they follow its answers.
+        run: The run, as `gather` read it.
+        errors: Number of wrong answers to show.
+        path: File of the report, from which it links to other pages; None if it is not a file.
+        more: Further sections, which need more than the run's files; they follow the answers.
     """
     answers: list[Section] = []
     if run.answered:
@@ -425,7 +434,7 @@ def _data(run: RunContents) -> Section:
 
 
 def _recipe(run: RunContents) -> Section:
-    """Returns the section of the recipe: the settings that are not those of the task's own recipe.
+    """Returns the section on the recipe: settings that differ from the built-in recipe of the task.
 
     The whole recipe is folded away below them.
     """
@@ -442,26 +451,30 @@ def _recipe(run: RunContents) -> Section:
     for section, fields in run.recipe.items():
         if section in ("name", "description", "task") or not isinstance(fields, dict):
             continue
+        usual_fields = usual.get(section, {})
         for name, value in fields.items():
-            known = usual.get(section, {})
             # Every run resolves these, so they say nothing of a choice.
             is_of_machine = section == "runtime" and name in _OF_MACHINE
-            if name in known and known[name] != value and value is not None and not is_of_machine:
-                if not isinstance(value, str):
-                    value_text = json.dumps(value, ensure_ascii=False)
-                else:
-                    value_text = value
-                if known[name] is not None:
-                    default = json.dumps(known[name], ensure_ascii=False)
-                else:
-                    default = "–"
-                rows.append(
-                    [
-                        Cell(f"{section}.{name}", code=True),
-                        Cell(value_text, data=True),
-                        default.strip('"'),
-                    ]
-                )
+            if is_of_machine or name not in usual_fields:
+                continue
+            usual_value = usual_fields[name]
+            if value is None or value == usual_value:
+                continue
+            if isinstance(value, str):
+                value_text = value
+            else:
+                value_text = json.dumps(value, ensure_ascii=False)
+            if usual_value is None:
+                default = "–"
+            else:
+                default = json.dumps(usual_value, ensure_ascii=False)
+            rows.append(
+                [
+                    Cell(f"{section}.{name}", code=True),
+                    Cell(value_text, data=True),
+                    default.strip('"'),
+                ]
+            )
     blocks: list[Block] = []
     if run.recipe.get("description"):
         blocks.append(Note(str(run.recipe["description"]).strip()))

@@ -103,13 +103,15 @@ def _by_name(path: Path) -> tuple[object, str]:
 
 
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
-    """Returns the finished runs that are not among the best `keep` of their kind.
+    """Returns the finished runs that are not among the best runs of their kind.
 
-    The best come first, and later ones win ties.
+    Runs are of one kind if their scores can be compared: they have the same recipe name and are
+    scored by the same metric on the same rows. A run that does not tell its rows is never returned.
 
-    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the
-    same rows. Where a folder does not say which rows (an evaluation of another file), it is never
-    left out.
+    Args:
+        runs: The runs, in any order.
+        keep: Number of the best runs of each kind that are left out. Of equal runs the younger one
+            is better.
     """
     kinds: dict[tuple[str, ...], list[ListedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.badness, run.age_seconds)):
@@ -144,7 +146,7 @@ def _listed(folder: RunFolder, status: StatusDocument, now: float) -> ListedRun:
     for file in folder.path.rglob("*"):
         with suppress(OSError):  # gone meanwhile
             size += file.lstat().st_size * file.is_file()
-    # A file that can't be read leaves out what is in it and in the files after it.
+    # If a file can't be read, the run is listed with what was read before.
     with suppress(BertctlError), loading(folder.path):
         age = now - folder.status.stat().st_mtime
         is_here = status.host == socket.gethostname()

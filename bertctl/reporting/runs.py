@@ -6,7 +6,6 @@ Nothing here is written, and nothing imports torch.
 """
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -83,21 +82,20 @@ class FinishedRun:
         return self.metrics.primary.name
 
     def split(self, requested: str | None) -> str:
-        """Returns the split to look at.
-
-        It is the requested one. Without a request it is `confirm`, else `validation`, else the
-        split that chose the weights.
+        """Returns the name of the split whose scores are looked at, once it is known to have some.
 
         Args:
-            requested: A split, or None.
+            requested: Name of the split; None for the first of these that has been scored:
+                `confirm`, `validation`, the split that chose the weights.
 
         Raises:
-            UsageError: It has not been scored.
+            UsageError: The split has not been scored.
         """
         scored = list(self.metrics.metrics)
         if requested is None:
-            choice = (CONFIRM, DEFAULT_SPLIT, self.metrics.primary.split)
-            requested = next((name for name in choice if name in scored), DEFAULT_SPLIT)
+            candidates = (CONFIRM, DEFAULT_SPLIT, self.metrics.primary.split)
+            scored_candidates = [name for name in candidates if name in scored]
+            requested = scored_candidates[0] if scored_candidates else DEFAULT_SPLIT
         if requested not in scored:
             if self.folder:
                 evaluate = f" Or score it: {command('evaluate', self.path, split=requested)}."
@@ -142,14 +140,18 @@ class FinishedRun:
         return {name: choice.of for name, choice in choices.items() if choice.split == split}
 
     def compared_on(self, split: str) -> int:
-        """Returns among how many evaluations a run is the best of a split.
+        """Returns among how many scores on a split the run's score was chosen as the best.
 
-        Choices multiply: the best of 4 epochs of 3 settings is the best of 12. A threshold fitted
-        there counts as `FITTED`.
+        The numbers of several choices are multiplied: the best of 4 epochs of 3 settings is the
+        best of 12. A threshold that was fitted on the split counts as the best of `FITTED`.
         """
-        return math.prod(
-            FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items()
-        )
+        n_compared = 1
+        for name, n_candidates in self.chosen_on(split).items():
+            if name == "threshold":
+                n_compared *= FITTED
+            else:
+                n_compared *= n_candidates
+        return n_compared
 
     def lines(self, split: str) -> list[Line]:
         """Returns the prediction lines of a split, in the order of the file.
@@ -239,10 +241,10 @@ def _check_export(folder: RunFolder) -> None:
 
 
 def _named_today(run: FinishedRun) -> MetricsDocument:
-    """Returns the metrics of a run under today's names.
+    """Returns the metrics of a run under the names that they have in this version.
 
-    Older runs call several kinds of F1 just `f1`: their predictions say how many labels there are,
-    and so which kind it is.
+    In older runs several kinds of F1 are called `f1`. Which kind it is depends on the number of
+    labels, which their predictions tell. Without predictions the metrics are returned as they are.
     """
     older_splits = [
         split
@@ -259,7 +261,7 @@ def _named_today(run: FinishedRun) -> MetricsDocument:
 
 
 def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, str]) -> list[Line]:
-    """Returns their lines in the order of ours, by id.
+    """Returns the prediction lines of another run in the order of ours, matched by id.
 
     Args:
         ours: Prediction lines.

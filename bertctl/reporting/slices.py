@@ -1,5 +1,6 @@
 """Slices of prediction lines: those with a value in a column, or with a gold label."""
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -38,9 +39,12 @@ def slice_contributions(
     answers = kind.from_lines(lines)
     has_labels = answers.labels_of(lines[0]) is not None
     by_label = column == LABEL and has_labels
-    values = [
-        answers.labels_of(line) or [] if by_label else [_text(line.get(column))] for line in lines
-    ]
+    values: list[Sequence[str]] = []  # the values that each line counts for
+    for line in lines:
+        if by_label:
+            values.append(answers.labels_of(line) or [])
+        else:
+            values.append([_text(line.get(column))])
     if not by_label and not any(column in line for line in lines):
         columns = [LABEL if has_labels else "gold"]
         columns += [

@@ -116,7 +116,10 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
 
 
 def decision_sentences(metrics: MetricsDocument) -> list[str]:
-    """Returns which threshold and temperature each split is scored with, if they differ."""
+    """Returns a sentence for each split on the threshold and temperature that it is scored with.
+
+    There are none if all splits are scored with the same ones.
+    """
     text_by_split = {}
     for split, decision in metrics.decisions.items():
         values = []

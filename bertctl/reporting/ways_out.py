@@ -21,16 +21,17 @@ _MOST = 10_000_000
 def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int) -> int | None:
     """Returns about how many examples a check would need to pass with the same value.
 
-    It is None if no number of examples would do.
+    It is None if the value itself misses the limit, or if far too many would be needed.
 
     Args:
-        limit: What was asked.
-        value: Of the run, or the change from the baseline.
+        limit: The limit that was checked.
+        value: Metric of the run, or its change from the baseline.
         end: The end of its interval on the bad side of the limit.
-        bound: What value and interval are held against.
+        bound: The whole interval has to be on the good side of this.
         n: Examples that the interval rests on.
     """
     gap = abs(value - bound)
+    # The bad side is below the value if the bad end is.
     if end < value:
         is_good = value > bound
     else:
@@ -39,7 +40,8 @@ def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int
         return None
     is_share = limit.kind not in ("max-drop", "beats") and _is_fraction(limit.metric)
     if is_share and 0 < end < 1 and 0 < bound < 1:
-        # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2.
+        # Wilson's interval of a share p has its end e where n = z^2 e (1 - e) / (p - e)^2. So n
+        # examples give this end, and the number for an end at the bound is in this ratio to n.
         ratio = (bound * (1 - bound) / gap**2) / (end * (1 - end) / (value - end) ** 2)
     else:
         # The width of other intervals falls with the square root of the number of examples.

@@ -42,26 +42,19 @@ STOPPED = ("collapsed", "diverged", "stopped", "failed", "missing")
 
 
 def sweep_tables(document: SweepDocument) -> RenderableType:
-    """Returns the answer on a terminal.
-
-    It has settings by their mean, the chosen one in bold, the choice, the comparison, and what to
-    know.
+    """Returns the result of a sweep for a terminal: the table of settings, findings, and notes.
 
     Args:
-        document: content of sweep.json.
+        document: Content of sweep.json.
     """
     table = rich_table(
         _settings_table(document), title=f"{document.metric_text} over seeds, by setting"
     )
     lines = [f"{heading}: {text}" for heading, text in _findings(document)]
     notes = [f"- {note}" for note in document.notes]
-    return Group(
-        table,
-        Text(),
-        *map(Text, lines),
-        *([Text()] if notes else []),
-        *map(Text, notes),
-    )
+    if notes:
+        lines += ["", *notes]
+    return Group(table, Text(), *map(Text, lines))
 
 
 def sweep_report(document: SweepDocument, folder: Path, *, recipe: str = "") -> Report:
@@ -139,11 +132,13 @@ def _tiles(document: SweepDocument) -> Iterator[Tile]:
 
 
 def _corrected(document: SweepDocument) -> str:
+    """Returns how an expected score was corrected, as the end of a sentence."""
     settings = count(len(document.settings), "setting")
     return f"corrected for the choice among {settings} (bootstrap, Tsamardinos et al. 2018)"
 
 
 def _result(document: SweepDocument) -> Section:
+    """Returns the first section of the page: findings and notes."""
     blocks: list[Block] = [TableBlock([Column(""), Column("")], list(_findings(document)))]
     if document.notes:
         blocks.append(TableBlock([Column("What to know")], [[note] for note in document.notes]))
@@ -151,7 +146,10 @@ def _result(document: SweepDocument) -> Section:
 
 
 def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
-    """Yields what was found: a word for what it is, and a sentence."""
+    """Yields the findings of a sweep, each as a heading and a sentence.
+
+    They are the choice, the comparison, expected scores, the majority, test scores, and the runs.
+    """
     chosen = document.chosen
     counts = document.counts
     if chosen is not None:
@@ -218,11 +216,10 @@ def _settings(document: SweepDocument, folder: Path) -> Section:
 
 
 def grid_table(document: SweepDocument) -> TableBlock | None:
-    """Returns the means as a heat map; None where the settings make none.
+    """Returns the mean scores of settings as a heat map; None if the settings don't form a grid.
 
-    It has a row for each learning rate, and a column for each combination of the other fields.
-    There is none where the fields that vary are not two or three, or most of their combinations
-    were not run.
+    It has a row for each learning rate, and a column for each combination of the other fields. Two
+    or three fields have to vary, and most of their combinations have to be settings of the sweep.
 
     Args:
         document: content of sweep.json, with a chosen setting.
@@ -233,21 +230,23 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
     # The learning rate first, for the rows; the order of the others stays.
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
     sizes = [len(values[axis]) for axis in varied]
-    if (
-        len(varied) not in (2, 3)
-        or math.prod(sizes[1:]) > _MOST_COLUMNS
-        or len(assignments) < 0.6 * math.prod(sizes)
-    ):
+    n_columns = math.prod(sizes[1:])
+    n_cells = math.prod(sizes)
+    is_mostly_empty = len(assignments) < 0.6 * n_cells
+    if len(varied) not in (2, 3) or n_columns > _MOST_COLUMNS or is_mostly_empty:
         return None
     combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
     names = dict(zip(document.axes, short_names(document.axes), strict=True))
-    settings = {}
+    settings = {}  # by their values as text: a value may be a list, which can't be a key
     for setting in document.settings:
         settings[repr([setting.values.get(axis) for axis in varied])] = setting
     rows: list[list[str | Cell]] = []
     for row_value in values[varied[0]]:
-        in_row = (settings.get(repr([row_value, *column])) for column in combinations)
-        rows.append([value_text(row_value), *(_mean_cell(row, document) for row in in_row)])
+        cells = []
+        for combination in combinations:
+            key = repr([row_value, *combination])
+            cells.append(_mean_cell(settings.get(key), document))
+        rows.append([value_text(row_value), *cells])
     columns = [Column(names[varied[0]])]
     for combination in combinations:
         texts = [
@@ -279,21 +278,31 @@ def _axis_values(axis: str, assignments: Sequence[Mapping[str, Any]]) -> list[An
 
 
 def _sorted(values: Mapping[str, Any]) -> list[Any]:
-    """Returns the values in order; what can't be compared by its text."""
-    numbers = all(isinstance(value, int | float) for value in values.values())
-    return sorted(values.values(), key=None if numbers else _in_words)
+    """Returns the values in order: numbers by size, anything else by its text."""
+    are_numbers = all(isinstance(value, int | float) for value in values.values())
+    if are_numbers:
+        return sorted(values.values())
+    return sorted(values.values(), key=_order_of_text)
 
 
-def _in_words(value: Any) -> tuple[object, str]:
+def _order_of_text(value: Any) -> tuple[object, str]:
+    """Returns the key by which values are sorted as texts: `run-2` comes before `run-10`."""
     return natural_order(str(value))
 
 
 def _mean_cell(row: SettingRow | None, document: SweepDocument) -> Cell:
-    """Returns a setting's mean, shaded by where it is between the worst and the best one."""
-    if row is None or row.mean is None:
-        if row is not None and row.step is not None:
+    """Returns a setting's mean, shaded by where it is between the worst and the best mean.
+
+    Args:
+        row: The setting; None for a combination that the sweep does not have.
+        document: Content of sweep.json.
+    """
+    if row is None:
+        return Cell("")
+    if row.mean is None:
+        if row.step is not None:
             return Cell(f"stopped ({figure(row.rung_value)})")
-        return Cell("" if row is None else "no score")
+        return Cell("no score")
     means = [setting.mean for setting in document.settings if setting.mean is not None]
     worst, best = sorted((min(means), max(means)), reverse=not document.primary.higher_is_better)
     if best != worst:

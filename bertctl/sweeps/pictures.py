@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROWS = 40
+"""Settings that the chart of seeds shows."""
+
 _MARKS: Mapping[str, Mapping[str, Any]] = {
     "done": {"marker": "o", "color": ACCENT, "alpha": 0.75},
     "collapsed": {"marker": "s", "color": SECOND, "fillstyle": "none"},
@@ -29,7 +31,12 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def picture(file: Path, label: str) -> str:
-    """Returns a picture that was drawn, for a page."""
+    """Returns an SVG file that was written as an `<svg>` element for a page.
+
+    Args:
+        file: The SVG file.
+        label: What a person who can't see it is told.
+    """
     return element(read_text(file), label)
 
 
@@ -75,11 +82,11 @@ def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
     scores = [score for score in document.scores if score.setting in positions]
     for state, mark in _MARKS.items():
         marked = [score for score in scores if score.state == state and score.value is not None]
-        # Seeds stand a little above and below each other: equal scores stay countable.
-        y = [
-            positions[score.setting] + 0.5 * ((seeds.index(score.seed) + 0.5) / len(seeds) - 0.5)
-            for score in marked
-        ]
+        # Seeds are spread over half of the row's height, so that equal scores stay countable.
+        y = []
+        for score in marked:
+            share = (seeds.index(score.seed) + 0.5) / len(seeds)
+            y.append(positions[score.setting] + 0.5 * (share - 0.5))
         if marked:
             axes.plot(
                 [score.value for score in marked if score.value is not None],
@@ -181,9 +188,15 @@ def _is_near(baseline: float, values: Sequence[float]) -> bool:
 def _draw_majority(
     document: SweepDocument, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
 ) -> None:
-    """Draws the majority's score as a dashed line.
+    """Draws the majority's score as a dashed line, or writes it into the legend.
 
-    If that would squeeze all else into a corner, it is written in words.
+    A line far from the other values would squeeze them into a corner of the chart.
+
+    Args:
+        document: Content of sweep.json; without a baseline nothing is drawn.
+        values: The other values of the chart.
+        axes: Axes of the chart.
+        line: Draws a line across them: `axes.axvline` or `axes.axhline`.
     """
     baseline = document.baseline
     if baseline is None:
