@@ -182,7 +182,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
     lines = read_text(path, None, listener).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     positions = _positions(split, row.columns_in_file(split), lines[0], path)
     n_header_lines = 0 if split.header is False else 1
-    width = 1 + max(positions.values())
+    width = 1 + max(positions.values())  # fields up to the last one that is read
     columns: dict[str, list[str]] = {name: [] for name in positions}
     line_numbers: list[int] = []
     n_short = 0
@@ -192,7 +192,7 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
             line_numbers.append(number)
             for name, position in positions.items():
                 columns[name].append(fields[position])
-        elif line:
+        elif line:  # a row that lacks a field
             n_short += 1
             if split.header is False:
                 message = (

@@ -73,10 +73,10 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
         UnreadableChoicesError: It is neither.
     """
     lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
-    text_name = next((name for name in _TEXT if name in lists), None)
+    text_name = _first_known(_TEXT, [lists])
     if text_name is not None:
         texts = lists[text_name]
-        key_name = next((name for name in _KEY if name in lists), None)
+        key_name = _first_known(_KEY, [lists])
         keys: Sequence[Any] = () if key_name is None else lists[key_name]
         if keys and len(keys) != len(texts):
             raise UnreadableChoicesError(
@@ -101,15 +101,23 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
     Raises:
         UnreadableChoicesError: The objects have no text.
     """
-    text_name = next((name for name in _TEXT if all(name in choice for choice in value)), None)
+    text_name = _first_known(_TEXT, value)
     if text_name is None:
         raise UnreadableChoicesError(f"holds {cell!r:.80}, objects without a 'text'")
-    key_name = next((name for name in _KEY if all(name in choice for choice in value)), None)
+    key_name = _first_known(_KEY, value)
     if key_name:
         keys = tuple(str(choice[key_name]) for choice in value)
     else:
         keys = ()
     return Choices(_texts([choice[text_name] for choice in value]), keys)
+
+
+def _first_known(names: Sequence[str], objects: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns the first of some usual names that all objects have; None if they have none."""
+    for name in names:
+        if all(name in entry for entry in objects):
+            return name
+    return None
 
 
 def _texts(values: Sequence[Any]) -> list[str]:

@@ -675,10 +675,12 @@ def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns
 
 def _holds_lists(values: Sequence[Any]) -> bool:
     """Returns whether the first cell that is not None is a list or an object, or one as text."""
-    cell = next((value for value in values if value is not None), None)
-    if isinstance(cell, str):
-        return cell.lstrip().startswith(("[", "{", "array("))
-    return isinstance(cell, list | tuple | dict)
+    for value in values:
+        if isinstance(value, str):
+            return value.lstrip().startswith(("[", "{", "array("))
+        if value is not None:
+            return isinstance(value, list | tuple | dict)
+    return False
 
 
 def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:

@@ -89,15 +89,17 @@ class FileColumns:
             settings: Their label column stays if this file has none.
             header: Whether this file has a header; if not, the next one has none either.
         """
-        columns_by_field = {field: getattr(self, name) for name, field in self.settings_of.items()}
-        columns_by_field["label_column"] = columns_by_field["label_column"] or settings.label_column
-        update = {
-            field: list(value) if isinstance(value, tuple) else value
-            for field, value in columns_by_field.items()
-        }
-        return settings.model_copy(
-            update={**update, "header": settings.header if header else False}
-        )
+        update: dict[str, Any] = {}
+        for role, field in self.settings_of.items():
+            name_or_names = getattr(self, role)
+            if isinstance(name_or_names, tuple):  # settings have lists
+                update[field] = list(name_or_names)
+            else:
+                update[field] = name_or_names
+        if not update["label_column"]:
+            update["label_column"] = settings.label_column
+        update["header"] = settings.header if header else False
+        return settings.model_copy(update=update)
 
 
 def say_guesses(

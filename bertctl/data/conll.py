@@ -373,11 +373,11 @@ class _SentenceReader:
 
         Contractions (`3-4`) and empty nodes (`8.1`) of CoNLL-U are no words.
         """
-        numbers_of_words = {
-            line.number
-            for line in word_lines
-            if not self._ud or line.text.split("\t")[0].isdecimal()
-        }
+        numbers_of_words: set[int] = set()
+        for line in word_lines:
+            number, _, _ = line.text.partition("\t")
+            if not self._ud or number.isdecimal():
+                numbers_of_words.add(line.number)
         return [(line.text.rstrip("\r\n"), line.number in numbers_of_words) for line in all_lines]
 
 
@@ -390,7 +390,8 @@ def _is_comment(block: Sequence[_Line]) -> bool:
         return False
     text = block[0].text
     next_text = block[1].text
-    if len(text.split()) != len(next_text.split()):
+    has_other_width = len(text.split()) != len(next_text.split())
+    if has_other_width:  # all lines with words have the same number of columns
         return True
     is_usual_comment = _COMMENT.match(text) is not None
     return is_usual_comment and not _TAG.search(text)

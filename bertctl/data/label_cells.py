@@ -312,17 +312,15 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 
 
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
-    """Returns a list of names as it is; a vector among such lists as the names at its ones.
+    """Returns a list of names as it is, and a vector among such lists as the names that it marks.
 
-    A list of 0 and 1 is a vector if one of them is repeated: `[0, 1, 1]`, but not `[1]`.
+    A list of 0 and 1 is a vector if one of them is repeated, as `[0, 1, 1]`. `[1]` may be a list of
+    one name, and so are lists of 0 and 1 if the labels have these names.
     """
     texts = [str(item) for item in items]
-    is_vector = (
-        _is_vector(items)
-        and len(set(texts)) < len(texts)
-        and not all(text in rules.names for text in texts)
-    )
-    if is_vector:
+    has_repeated = len(set(texts)) < len(texts)
+    are_names = all(text in rules.names for text in texts)
+    if has_repeated and not are_names and _is_vector(items):
         return _named_places(items, len(items), rules)
     return items
 

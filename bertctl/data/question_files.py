@@ -366,16 +366,17 @@ def rows_of_questions(
         table: the file as it was read.
         names: which column is which.
         options: where labels are kept, an id that is blank or stands twice is refused; else a blank
-            one becomes the row's number, beside the column as it is.
+            one becomes the row's number, and the rows keep the id column as the file has it, too.
         first_id: number of the first row, where there is no id column.
 
     Raises:
         DataError: a question that is no text or has no context, answers that can't be read, an id
             that stands twice, with file, line and id.
     """
-    # Files to predict on may lack ids, all or some.
-    has_optional_ids = names.id is not None and not options.keep_labels
-    names.require(table, optional=(str(names.id),) if has_optional_ids else ())
+    if names.id is not None and not options.keep_labels:
+        names.require(table, optional=(names.id,))  # files to predict on may lack some ids or all
+    else:
+        names.require(table)
     ids, has_all_ids = _ids_of_questions(table, names, options, first_id=first_id)
     columns_read: dict[str, Sequence[Any]] = {
         "question": _texts(table, names.question, "question", ids),
@@ -963,7 +964,10 @@ _CONTEXTS = ("context", "context_text")
 
 def _first_of(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Returns the field of the first of these names that an object has; None if it has none."""
-    return next((entry[name] for name in names if name in entry), None)
+    for name in names:
+        if name in entry:
+            return entry[name]
+    return None
 
 
 def _is_nested(names: Collection[str]) -> bool:

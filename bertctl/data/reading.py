@@ -267,10 +267,11 @@ class Reader(ABC):
                 file_ids,
                 first_id=n_rows,
             )
-            if table.lines and file_ids.column is None and options.skipped is not None:
-                rows = replace(
-                    rows, ids=options.skipped.ids(rows.lines, table.source, first_id=n_sound)
-                )
+            are_numbered = file_ids.column is None
+            if are_numbered and options.skipped is not None and table.lines:
+                # Numbers count all rows of the file, those that were left out, too.
+                ids = options.skipped.ids(rows.lines, table.source, first_id=n_sound)
+                rows = replace(rows, ids=ids)
             n_rows += len(table)
             n_sound += len(rows)
             if not len(rows):
@@ -326,9 +327,10 @@ class Reader(ABC):
         return columns
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
-        """Returns the columns of a file, and the column with the file's own ids, if it has one.
+        """Returns the columns of a file, and the ids that the file gives its rows, if it has any.
 
-        Such a column becomes `columns.id` only for a whole file in which each row has another id.
+        A column of ids that is guessed becomes `columns.id` only for a whole file in which each row
+        has a different id. Otherwise the rows are numbered.
 
         Args:
             table: First rows of the file.
@@ -435,7 +437,7 @@ class Reader(ABC):
         if not labelled and options.whole:
             raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
         options.listener.warn(f"{table.source}: {message}")
-        if options.skipped is not None and table.lines:
+        if options.skipped is not None and table.lines:  # they count where rows are numbered
             absent = set(range(len(table))).difference(labelled)
             options.skipped.unlabelled += [(table.source, table.lines[row]) for row in absent]
         rows = self._sound_rows(

@@ -138,6 +138,7 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             if broken is None:
                 return TagKind(entities=True, scheme=scheme, marks=n_marks)
             breaks[scheme] = broken
+    # A scheme that nearly all tags follow counts, too: the one that they leave least often.
     nearest = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
     if nearest and breaks[nearest].count <= _EXCEPTIONS * n_marks:
         return TagKind(

@@ -288,7 +288,7 @@ def decoded_lines(
     mojibake_guard = None
     if encoding is not None:  # a named encoding may be the wrong one
         mojibake_guard = _MojibakeGuard(source, encoding_used, listener)
-    later_lines = iter(lambda: file.readline(longest + 1), b"")
+    later_lines = iter(lambda: file.readline(longest + 1), b"")  # until the file ends
     for n_before, line in enumerate(itertools.chain([first_line], later_lines)):
         if len(line) > longest:
             raise _too_long(source, n_before + 1, longest)

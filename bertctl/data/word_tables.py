@@ -148,7 +148,8 @@ def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Ta
     columns[word] = [[str(value) for value in values] for values in columns[word]]
     lines: list[int] = []
     numbers: list[int] = []
-    for table, row in (sentence[0] for sentence in sentences):
+    for sentence in sentences:
+        table, row = sentence[0]  # a sentence is where its first word is
         if first_table.lines:
             lines.append(table.lines[row])
         else:  # Parquet has no lines

@@ -152,14 +152,12 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
             for row in rows:
                 labels[row] = agreed
             continue
-        # The row whose label was chosen keeps it, and stands for the others.
-        labelled_row = next(
-            row
-            for row, annotation in zip(rows, annotations, strict=True)
-            if annotation.label is agreed
-        )
+        # The first row with the label keeps it, and stands for the others.
+        has_labelled_row = False
         for row in rows:
-            if row != labelled_row:
+            if labels[row] is agreed and not has_labelled_row:
+                has_labelled_row = True
+            else:
                 labels[row] = NoLabel("same row by another annotator")
     return replace(table, columns={**table.columns, label: labels})
 

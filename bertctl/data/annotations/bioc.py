@@ -138,15 +138,20 @@ def _read(
 def _chosen(documents: Mapping[str, Document], options: ReadOptions) -> Document:
     """Returns the spans that annotators of a document agree on, or those of the one who was named.
 
+    They are in a document without a name, to which the caller gives name and text.
+
     Args:
         documents: Name of each annotator -> the document with the annotator's spans. The name is
             empty where annotations name nobody.
         options: `data.annotator` may name one.
     """
     annotator = options.settings.annotator
-    names_nobody = documents.keys() <= {""}
+    if not documents:  # no annotations
+        return Document("", "", [], [])
+    names_nobody = documents.keys() == {""}
     if names_nobody or (annotator is None and len(documents) == 1):
-        return next(iter(documents.values()), Document("", "", [], []))
+        [document] = documents.values()
+        return document
     annotations = [
         Annotation((name,) if name else (), document) for name, document in documents.items()
     ]
