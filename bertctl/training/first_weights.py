@@ -5,6 +5,7 @@ They show which tokens occur, and which occur together.
 Letters: V tokens of the vocabulary, U windows of the corpus.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,58 +15,36 @@ from bertctl.tasks.pretraining.corpus_windows import CorpusWindows
 
 _NEAR = 64  # tokens that count as together
 _MOST = 2**21  # tokens that are read of a large corpus
-_WIDTH = (
-    128  # numbers that each token's vector gets; what a wider table has beyond them stays random
-)
+# Numbers that each token's vector gets. What a wider table has beyond them stays random.
+_WIDTH = 128
 _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, section 3.2)
 
 
 def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
-    """Returns a vector of length 1 for each token: (V, at most `width`).
+    """Returns (V, at most `width`) vectors of length 1; zeros for a token without company.
 
-    It is zeros for a token without company.
-
-    They are a factor of the positive pointwise mutual information of tokens that stand near each
-    other, which is what word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word
+    The vectors are a factor of the positive pointwise mutual information of tokens that occur near
+    each other, which is what word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word
     Embedding as Implicit Matrix Factorization").
 
     Args:
-        windows: of the training text; some are left out of a large one, evenly.
+        windows: Of the training text. From a large one, windows are sampled evenly.
         size: V.
-        width: of the vectors.
+        width: Numbers of a vector.
     """
     from scipy.sparse import csr_array
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
 
-    sample = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
-    begins = windows.starts[sample]
-    sizes = windows.sizes[sample]
-    ids = np.concatenate(
-        [windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]
-    ).astype(np.int32)
-    ends = np.cumsum(sizes)
-    bounds = np.unique(
-        np.minimum(
-            (ends - sizes)[:, None] + np.arange(0, sizes.max() + _NEAR, _NEAR), ends[:, None]
-        )
-    )
-    ones = np.ones(len(ids), dtype=np.float32)
-    bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
-    together = (bags.T @ bags).tocoo()
-    # A token's company with itself says nothing of other tokens.
-    is_pair = together.row != together.col
-    row = together.row[is_pair]
-    col = together.col[is_pair]
-    counts = together.data[is_pair]
-    tokens = np.bincount(row, weights=counts, minlength=size)
+    rows, columns, counts = _neighbours(windows, size)
+    tokens = np.bincount(rows, weights=counts, minlength=size)
     contexts = tokens**_SMOOTHING
-    information = np.log(counts * (contexts.sum() / (tokens[row] * contexts[col])))
+    information = np.log(counts * (contexts.sum() / (tokens[rows] * contexts[columns])))
     is_positive = information > 0
     matrix = csr_array(
         (
             information[is_positive].astype(np.float32),
-            (row[is_positive], col[is_positive]),
+            (rows[is_positive], columns[is_positive]),
         ),
         shape=(size, size),
     )
@@ -77,21 +56,58 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
             random_state=0,
         )
     vectors = left_vectors * np.sqrt(strengths)
-    known = np.bincount(row[is_positive], minlength=size) > 0
+    known = np.bincount(rows[is_positive], minlength=size) > 0
     unit_vectors: Floats32 = np.zeros_like(vectors)
     unit_vectors[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
     return unit_vectors
 
 
-def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
-    """Puts the tokens' vectors and the bias of the masked-word head in place.
+def _neighbours(windows: CorpusWindows, size: int) -> tuple[Ints, Ints, Floats32]:
+    """Returns pairs of different tokens that occur near each other, and how often they do.
 
-    They have the scale of random ones.
+    Windows are cut into pieces of `_NEAR` tokens. Each two tokens of a piece are a pair.
 
     Args:
-        network: a new BERT with its head.
-        windows: of the training text.
-        counts: (V,) of each token there.
+        windows: Of the training text.
+        size: V.
+
+    Returns:
+        The first and the second token of each pair, and its count.
+    """
+    from scipy.sparse import csr_array
+
+    step = math.ceil(int(windows.sizes.sum()) / _MOST)
+    begins = windows.starts[::step]
+    sizes = windows.sizes[::step]
+    ids = np.concatenate(
+        [windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]
+    ).astype(np.int32)
+
+    # Bounds of the pieces among all ids: every `_NEAR` tokens from the start of a window, and at
+    # its end.
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    offsets = np.arange(0, sizes.max() + _NEAR, _NEAR)
+    bounds = np.unique(np.minimum(starts[:, None] + offsets, ends[:, None]))
+
+    ones = np.ones(len(ids), dtype=np.float32)
+    tokens_of_pieces = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
+    together = (tokens_of_pieces.T @ tokens_of_pieces).tocoo()
+    # A token's company with itself says nothing of other tokens.
+    is_pair = together.row != together.col
+    return together.row[is_pair], together.col[is_pair], together.data[is_pair]
+
+
+def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
+    """Writes first weights into a new BERT: token vectors, and the bias of the masked-word head.
+
+    The vectors get the scale of the random ones that they replace. The bias is the logarithm of
+    each token's frequency.
+
+    Args:
+        network: A new BERT with its head, changed in place.
+        windows: Of the training text.
+        counts: (V,) occurrences of each token in the training text.
     """
     import torch
 
@@ -102,7 +118,8 @@ def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
     width = vectors.shape[1]
     scale = network.config.initializer_range * width**0.5
     with torch.no_grad():
-        table[torch.from_numpy(known), :width] = torch.from_numpy(
-            vectors[known] * np.float32(scale)
-        )
-        bias.copy_(torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts)))))
+        scaled_vectors = torch.from_numpy(vectors[known] * np.float32(scale))
+        table[torch.from_numpy(known), :width] = scaled_vectors
+        # One occurrence more of each token, so that none has the frequency 0.
+        frequencies = (counts + 1) / (counts.sum() + len(counts))
+        bias.copy_(torch.from_numpy(np.log(frequencies)))

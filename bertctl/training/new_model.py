@@ -40,40 +40,42 @@ _SIZES = {
 
 
 def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
-    """Returns a BERT with random weights.
+    """Returns a BERT with random weights, made now or found in the cache.
 
-    The same corpus, vocabulary, size and seed give the same one.
+    The same corpus, vocabulary, size and seed give the same model. Its vocabulary is the one that
+    the recipe names, else it is learned from the corpus.
+
+    Args:
+        recipe: Has the size of the model, the vocabulary and the corpus.
+        listener: Receives messages.
 
     Raises:
-        BertctlError: a size, a vocabulary or a corpus that can't be used.
+        BertctlError: A size, a vocabulary or a corpus that can't be used.
     """
     section = recipe.pretraining
-    pairs = PAIRS[recipe.pretraining.objective] is not None
+    has_pairs = PAIRS[section.objective] is not None
     size = str(section.from_scratch)
     seed = recipe.training.seed_of_init
     fields = _fields(size, listener)
+    # The corpus decides the model only if the vocabulary is learned from it.
+    corpora: Sequence[Corpus] = []
+    opened_tokenizer = None
     if section.vocab is None:
         corpora = open_corpora(section.corpus, recipe.data)
-    else:
-        corpora = []
-    lowercase_setting = recipe.model.lowercase
-    lowercase = recipe.model.lowercase is not False
     if section.vocab:
         opened_tokenizer = open_tokenizer(
-            section.vocab, lowercase=lowercase_setting, listener=listener
+            section.vocab, lowercase=recipe.model.lowercase, listener=listener
         )
-    else:
-        opened_tokenizer = None
-    if opened_tokenizer is not None:
         require_bert(opened_tokenizer, "`pretraining.from_scratch=True`")
+    lowercase = recipe.model.lowercase is not False
     vocabulary: Any = [section.vocab_size, lowercase]
-    if opened_tokenizer:
+    if opened_tokenizer is not None:
         vocabulary = opened_tokenizer.tokenizer.to_str()
     key = {
         "fields": fields,
         "vocabulary": vocabulary,
         "corpora": [corpus.fingerprint() for corpus in corpora],
-        "pairs": pairs,
+        "pairs": has_pairs,
         "seed": seed,
     }
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
@@ -81,19 +83,7 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     if not folder.is_dir():
         with replacing(folder) as aside:
             if opened_tokenizer is None:
-                if recipe.data.validation_file:
-                    fraction = None
-                else:
-                    fraction = recipe.data.validation_fraction
-                # Refuses a corpus that can't be used.
-                survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)
-                listener.say(
-                    f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus"
-                )
-                learned = train(
-                    lambda: _texts(corpora), size=section.vocab_size, lowercase=lowercase
-                )
-                tokenizer = save(learned, aside, lowercase=lowercase)
+                tokenizer = _learn_vocabulary(recipe, corpora, aside, listener)
             else:
                 tokenizer = save(
                     opened_tokenizer.tokenizer,
@@ -106,31 +96,56 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                 size,
                 fields,
                 tokenizer,
-                pairs=pairs,
+                pairs=has_pairs,
                 seed=seed,
             )
     settings = ModelSection(
-        name=str(folder), max_length=recipe.model.max_length, lowercase=lowercase_setting
+        name=str(folder),
+        max_length=recipe.model.max_length,
+        lowercase=recipe.model.lowercase,
     )
     source = inspect_model(settings, is_from_run=True)
     listener.say(f"model: a new BERT ({size}), {int(source.config['vocab_size']):,} tokens")
     return source
 
 
+def _learn_vocabulary(
+    recipe: Recipe, corpora: Sequence[Corpus], folder: Path, listener: Listener
+) -> Tokenizer:
+    """Learns a WordPiece vocabulary from the corpora, and writes the tokenizer to a folder.
+
+    Raises:
+        BertctlError: The corpus can't be used for the recipe's pretraining.
+    """
+    section = recipe.pretraining
+    lowercase = recipe.model.lowercase is not False
+    # Documents are held out for validation unless a file has them.
+    fraction = None if recipe.data.validation_file else recipe.data.validation_fraction
+    # Refuses a corpus that can't be used.
+    survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)
+    listener.say(f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus")
+    learned = train(lambda: _texts(corpora), size=section.vocab_size, lowercase=lowercase)
+    return save(learned, folder, lowercase=lowercase)
+
+
 def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
+    """Yields the documents of corpora one after the other, as chunks of sentences."""
     for corpus in corpora:
         for document in corpus.documents():
             yield TextChunk(document.sentences)
 
 
 def _fields(size: str, listener: Listener) -> dict[str, Any]:
-    """Returns fields of a BertConfig.
+    """Returns fields of a BertConfig, by the name of a size or from a JSON file.
 
-    They describe a size of google-research/bert's miniatures, or come from a JSON file.
+    Args:
+        size: One of `_SIZES`, as the miniatures of google-research/bert have them, or the path of a
+            file.
+        listener: Receives a warning about fields in the file that no BertConfig has.
 
     Raises:
-        UsageError: no such size, or a file that describes another family.
-        UnavailableError: no such file.
+        UsageError: No such size, or a file that describes another family.
+        UnavailableError: No such file.
     """
     if size in _SIZES:
         layers, hidden = _SIZES[size]
@@ -166,12 +181,18 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
 def _write(
     folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int
 ) -> None:
-    """Writes a BERT with random weights beside its tokenizer's files.
+    """Writes config.json and random weights of a BERT, as `save_pretrained` does.
 
-    They lie as `save_pretrained` lays them out.
+    Args:
+        folder: Has its tokenizer's files.
+        size: As the recipe has it, for a message.
+        fields: Of its BertConfig.
+        tokenizer: Its number of tokens decides the size of the word table.
+        pairs: Whether it gets a head for pairs of sentences beside the masked-word head.
+        seed: Of the weights.
 
     Raises:
-        UsageError: fields that make no BERT.
+        UsageError: The fields make no BERT.
     """
     import transformers
 
@@ -189,9 +210,10 @@ def _write(
         remedy="Give the fields of a BertConfig that fit together.",
     ):
         config = transformers.BertConfig(**{**fields, **vocabulary_fields})
-        network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(
-            config
-        )
+        network_class: Any = transformers.BertForMaskedLM
+        if pairs:
+            network_class = transformers.BertForPreTraining
+        network = network_class(config)
     with failures_of(folder / "model.safetensors"):
         network.save_pretrained(folder)
 

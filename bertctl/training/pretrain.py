@@ -1,5 +1,6 @@
 """A run of pretraining made ready: corpus, vocabulary, model; what trains it is what fine-tunes."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -47,12 +48,12 @@ def prepare(
     """Reads and checks everything a run needs; the refusals come in order of their cost.
 
     Args:
-        recipe: what to run; its task is `pretraining`.
-        rows_in_memory: there may be none.
-        listener: hears what was guessed, held out, left out.
+        recipe: Recipe of the run; its task is `pretraining`.
+        rows_in_memory: Must be empty: a corpus is read from files.
+        listener: Receives what was guessed, held out and left out.
 
     Raises:
-        BertctlError: any refusal: recipe, corpus, vocabulary, model, device.
+        BertctlError: Any refusal of recipe, corpus, vocabulary, model or device.
     """
     started = time.perf_counter()
     if rows_in_memory:
@@ -80,6 +81,7 @@ def prepare(
     # A damaged cache has ids that the vocabulary lacks.
     with loading(cache_folder() / "corpora", remedy="Delete it: it is made anew."):
         counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
+    # The entropy of single tokens: the loss of a model that only knows how often each occurs.
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
     read = Inputs(
@@ -123,40 +125,45 @@ def prepare(
         started=started,
         listener=listener,
     )
-    tokens = -(-settings.batch_size // settings.accumulation_steps) * int(
-        job.features["train"].lengths.max()
-    )
-    job.memory += (
-        round(tokens * recipe.masking.rate) * job.loaded.tokenizer.get_vocab_size() * _OF_LOGITS
-    )
+    # The logits of masked tokens over the vocabulary come on top of the usual estimate.
+    windows_at_once = math.ceil(settings.batch_size / settings.accumulation_steps)
+    tokens_at_once = windows_at_once * int(job.features["train"].lengths.max())
+    masked_at_once = round(tokens_at_once * recipe.masking.rate)
+    job.memory += masked_at_once * job.loaded.tokenizer.get_vocab_size() * _OF_LOGITS
     return job
 
 
 def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
-    """Returns the corpus as a run's data.
+    """Returns the corpus as a run's data, with rows of a train and a validation split.
 
-    The training documents are numbers alone, their text is packed.
+    The rows of the train split have numbers as ids and no columns: their texts are packed.
     """
     numbers = cast(Any, range(len(corpus.train.documents) - 1))
-    held_out = corpus.validation
+    train = Rows("train", {}, numbers, ", ".join(corpus.names))
     # A text of masked words is its own label.
-    held_out = replace(held_out, columns={**held_out.columns, "label": held_out.columns["text"]})
-    splits = {"train": Rows("train", {}, numbers, ", ".join(corpus.names)), "validation": held_out}
+    columns = {**corpus.validation.columns, "label": corpus.validation.columns["text"]}
+    validation = replace(corpus.validation, columns=columns)
+    splits = {"train": train, "validation": validation}
     return LoadedData(splits, ("validation",), corpus.hashes, recipe)
 
 
 def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> CorpusWindows:
-    """Returns the windows of an epoch, by the corpora's weights where the recipe has some.
+    """Returns the windows of an epoch, drawn by the corpora's weights if the recipe has any.
+
+    Args:
+        windows: All windows of the training text.
+        recipe: Has the weights, `pretraining.mix`.
+        corpus: Names of the corpora, and where each begins.
 
     Raises:
-        UsageError: weights that are not those of the corpora.
-        DataError: a corpus with a weight of which no window is there, or no window at all.
+        UsageError: The weights are not those of the corpora.
+        DataError: A corpus with a weight has no window, or no corpus has one.
     """
     section = recipe.pretraining
+    # Number of the corpus of each window, whose row is the number of a document.
     corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
-    counts = dict(
-        zip(corpus.names, np.bincount(corpora, minlength=len(corpus.names)).tolist(), strict=True)
-    )
+    window_counts = np.bincount(corpora, minlength=len(corpus.names)).tolist()
+    counts = dict(zip(corpus.names, window_counts, strict=True))
     try:
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:

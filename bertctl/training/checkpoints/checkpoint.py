@@ -46,12 +46,12 @@ _AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Checkpoint that was found whole.
+    """A checkpoint whose files are all there and unchanged.
 
     Attributes:
-        path: its folder.
-        step: optimizer steps it stands after.
-        state: content of state.json.
+        path: Its folder.
+        step: Optimizer steps that were taken before it.
+        state: Content of state.json.
     """
 
     path: Path
@@ -61,13 +61,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a checkpoint is made of, taken at one moment; training may go on while it is written.
+    """Content of a checkpoint, copied at one moment; training may go on while it is written.
 
     Attributes:
-        model: weights by name, as `Model.copy_weights` gives them.
+        model: Weights by name, as `Model.copy_weights` returns them.
         optimizer: AdamW's state by `parameter|key`.
-        random: generator states.
-        state: content of state.json.
+        random: States of the random generators by `device.process`.
+        state: Content of state.json.
     """
 
     model: dict[str, Any]
@@ -79,10 +79,13 @@ class Snapshot:
 class Checkpoints:
     """The checkpoints of one run.
 
+    One checkpoint at a time is written by a thread, while training goes on. `save` and `wait` raise
+    the error of that thread.
+
     Args:
-        folder: the run.
-        recipe_hash: of what decides its numbers; a checkpoint with another is not taken.
-        listener: hears of damaged checkpoints.
+        folder: Of the run.
+        recipe_hash: Hash of what decides its numbers; a checkpoint with another one is not used.
+        listener: Receives warnings about damaged checkpoints.
     """
 
     def __init__(self, folder: RunFolder, recipe_hash: str, *, listener: Listener = SILENT) -> None:
@@ -107,7 +110,7 @@ class Checkpoints:
             writer = threading.Thread(
                 target=carried(self._write_quietly), args=(snapshot, *begun), daemon=True
             )
-            # The system has no room for another thread: this one writes.
+            # `start` raises if the system allows no more threads: then this one writes.
             with suppress(RuntimeError):
                 writer.start()
                 self._writer = writer
@@ -115,12 +118,13 @@ class Checkpoints:
         self._write(snapshot, *begun)
 
     def wait(self) -> None:
-        """Returns when nothing is being written any more.
+        """Waits until nothing is being written any more.
 
         Raises:
-            UnavailableError: what was being written could not be.
+            UnavailableError: The checkpoint that was being written could not be.
         """
         if self._writer is not None:
+            # Somebody waits for the writer now, so it gets the usual priority.
             with suppress(OSError):  # not everybody may take a niceness back; or it has ended
                 _set_niceness(self._writer, os.getpriority(os.PRIO_PROCESS, 0))
             self._writer.join()
@@ -172,27 +176,35 @@ class Checkpoints:
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
     def _begin(self, snapshot: Snapshot) -> tuple[Path, ExitStack]:
-        """Returns the checkpoint's place aside, and what ends it.
+        """Makes the folder of a new checkpoint, with the files that the run has already.
 
-        The place has the files that the run has already.
+        Args:
+            snapshot: Content of the checkpoint; its other files are written by `_write`.
+
+        Returns:
+            The folder under a temporary name, and a context that renames it at its end, or deletes
+            it after an error.
         """
-        final = self._folder.checkpoints / f"step-{snapshot.state['outcome']['step']:08d}"
+        outcome = snapshot.state["outcome"]
+        final = self._folder.checkpoints / f"step-{outcome['step']:08d}"
         with ExitStack() as stack:
             part = stack.enter_context(replacing(final))
             part.mkdir()
             if self._folder.history.exists():
                 shutil.copyfile(self._folder.history, part / self._folder.history.name)
-            outcome = snapshot.state["outcome"]
-            if outcome["best_step"] or outcome["scored_start"]:
+            has_best = outcome["best_step"] or outcome["scored_start"]
+            if has_best:
                 for path in _files(self._folder.model):
                     target = part / _BEST / path.relative_to(self._folder.model)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     link_file(path, target)
-            for _, step in snapshot.state["outcome"]["ranked"]:
+            for _, step in outcome["ranked"]:
                 path = average_file(self._folder, step)
                 (part / _AVERAGE).mkdir(exist_ok=True)
                 link_file(path, part / _AVERAGE / path.name)
+            # The caller leaves the context, once the checkpoint is written.
             return part, stack.pop_all()
+        # For the type checker: an `ExitStack` may swallow an error, and this one never does.
         raise AssertionError
 
     def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:

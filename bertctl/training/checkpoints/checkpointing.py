@@ -13,12 +13,12 @@ from bertctl.training.loop.training_engine import TrainingEngine
 
 
 class Due:
-    """Schedule of the checkpoints.
+    """Schedule of a run's checkpoints.
 
     Args:
         every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
-        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls
-            for one.
+        pause: Seconds from the start, and from each checkpoint, before the end of an epoch calls
+            for the next one.
     """
 
     def __init__(self, every: str | None, *, pause: float) -> None:
@@ -38,25 +38,32 @@ class Due:
         self._last = time.monotonic()
 
     def __call__(self, step: int, *, epoch_over: bool) -> bool:
-        """Returns whether one is due after this step."""
+        """Returns whether a checkpoint is due after this step; if it is, the clock starts again.
+
+        Args:
+            step: Steps that were taken.
+            epoch_over: Whether this step ends an epoch.
+        """
         if self._off:
             return False
-        since = time.monotonic() - self._last
-        due = (epoch_over and since >= self._pause) or bool(self._steps and step % self._steps == 0)
-        due = due or 0 < self._seconds <= since
-        if due:
+        since_last = time.monotonic() - self._last
+        is_due_by_epoch = epoch_over and since_last >= self._pause
+        is_due_by_steps = self._steps > 0 and step % self._steps == 0
+        is_due_by_time = 0 < self._seconds <= since_last
+        is_due = is_due_by_epoch or is_due_by_steps or is_due_by_time
+        if is_due:
             self._last = time.monotonic()
-        return due
+        return is_due
 
 
 class Checkpointing:
     """Saves the checkpoints of one run; only the first of several processes writes.
 
     Args:
-        engine: gives weights, optimizer and generators.
-        checkpoints: where they go.
-        due: says when.
-        flush: called before a checkpoint copies RUN/model.
+        engine: Has weights, optimizer and generators.
+        checkpoints: Writes the files.
+        due: Schedule of the checkpoints.
+        flush: Writes RUN/model, which may wait to be written, before a checkpoint copies it.
     """
 
     def __init__(
@@ -74,13 +81,17 @@ class Checkpointing:
         self._random = random_states(engine.workers)
 
     def note_random_states(self) -> None:
-        """Notes the generators' states for the next checkpoint; all processes call it."""
+        """Notes the random states that the next checkpoint saves, those of all processes.
+
+        All processes must call it at the same step, before any later random number is drawn.
+        """
         self._random = random_states(self._engine.workers)
 
     def after_step(self, state: TrainingState, *, epoch_over: bool) -> None:
         """Saves a checkpoint if one is due after this step."""
-        due = np.array([self._due(state.step, epoch_over=epoch_over)], dtype=np.int64)
-        if self._engine.workers.sum(due)[0]:  # minutes pass at another step in each process
+        # Minutes pass at another step in each process: one of them is enough.
+        is_due = np.array([self._due(state.step, epoch_over=epoch_over)], dtype=np.int64)
+        if self._engine.workers.sum(is_due)[0]:
             self.note_random_states()
             self.save(state, behind=True)
 

@@ -42,9 +42,9 @@ def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> 
     """Copies everything a checkpoint needs out of the engine.
 
     Args:
-        engine: network and optimizer.
-        state: where the loop is.
-        random: the generators' states after the last step.
+        engine: Network and optimizer.
+        state: Position of the training loop.
+        random: States of the random generators after the last step.
     """
     import torch
 
@@ -72,73 +72,101 @@ def restore(
     seed: int,
     listener: Listener = SILENT,
 ) -> TrainingState:
-    """Puts a run back to where a checkpoint stands.
+    """Restores a run to a checkpoint, and returns the position of the training loop.
 
-    That is weights, optimizer, learning rate, generators, and history.
+    Weights, optimizer, learning rate, random generators and the run's files are those of the
+    checkpoint afterwards.
 
     Args:
-        checkpoint: a whole one.
-        engine: made as for a new run.
-        folder: whose model/ and history.jsonl go back too, in the first process.
-        seed: for the generators of processes that the checkpoint doesn't know.
-        listener: hears where the numbers will not be those of an undisturbed run.
+        checkpoint: A whole one.
+        engine: Made as for a new run; changed in place.
+        folder: Of the run; its model/ and history.jsonl are restored by the first process.
+        seed: For the generators of processes that the checkpoint doesn't know.
+        listener: Receives a warning if the numbers won't be those of an undisturbed run.
 
     Raises:
-        UnavailableError: tensors that are not this model's.
+        UnavailableError: The tensors are not this model's.
     """
-    import torch
     from safetensors.torch import load_file
 
-    network = engine.loaded.network
     workers = engine.workers
     try:
         engine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
         if engine.word_table is not None:
             engine.word_table.go_on(checkpoint.state["unused_words_decay"])
-        moments = load_file(checkpoint.path / "optimizer.safetensors")
-        for name, parameter in network.named_parameters():
-            mine = {
-                key.partition("|")[2]: value
-                for key, value in moments.items()
-                if key.partition("|")[0] == name
-            }
-            if mine:
-                # The step count stays where AdamW keeps it, on the host unless the step is fused on
-                # a device.
-                engine.optimizer.state[parameter] = {
-                    key: value.to(parameter.device) for key, value in mine.items()
-                }
+        _restore_moments(engine, load_file(checkpoint.path / "optimizer.safetensors"))
     except (RuntimeError, KeyError) as error:
         raise UnavailableError(f"{checkpoint.path} does not fit this model: {error}") from error
+
     state = TrainingState(**checkpoint.state["outcome"])
-    state.plan_changes = [(step, steps) for step, steps in state.plan_changes]
+    state.plan_changes = [(step, steps) for step, steps in state.plan_changes]  # lists in JSON
     for step, steps in state.plan_changes:
         change_steps(engine.schedule, at=step, steps=steps)
     _advance_schedule(engine, state.step)
     if checkpoint.state["scaler"] is not None and engine.accelerator.scaler is not None:
         engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
-    generators = load_file(checkpoint.path / "random.safetensors")
-    if checkpoint.state["workers"] == workers.count:
-        suffix = f".{workers.rank}"
-        set_generators(
-            {
-                name.removesuffix(suffix): state
-                for name, state in generators.items()
-                if name.endswith(suffix)
-            }
-        )
-    else:
-        listener.warn(
-            f"the run was on {checkpoint.state['workers']} processes and continues with "
-            f"{workers.count}: the examples of each step are the same, dropout draws other numbers"
-        )
-        torch.manual_seed(
-            int(np.random.SeedSequence([seed, state.step, workers.rank]).generate_state(1)[0])
-        )
+    _restore_generators(checkpoint, workers, state.step, seed=seed, listener=listener)
     if workers.is_first:
         restore_files(checkpoint, folder)
     workers.wait()
     return state
+
+
+def _restore_moments(engine: TrainingEngine, moments: "Mapping[str, Tensor]") -> None:
+    """Restores AdamW's moments and step counts.
+
+    Args:
+        engine: Its optimizer is changed in place.
+        moments: By `parameter|key`, as `take` names them.
+    """
+    for name, parameter in engine.loaded.network.named_parameters():
+        values_by_key = {}
+        for moment_name, value in moments.items():
+            parameter_name, _, key = moment_name.partition("|")
+            if parameter_name == name:
+                values_by_key[key] = value
+        if values_by_key:
+            # The step count stays where AdamW keeps it, on the host unless the step is fused on a
+            # device.
+            engine.optimizer.state[parameter] = {
+                key: value.to(parameter.device) for key, value in values_by_key.items()
+            }
+
+
+def _restore_generators(
+    checkpoint: Checkpoint, workers: Workers, step: int, *, seed: int, listener: Listener
+) -> None:
+    """Restores the random generators of this process.
+
+    With another number of processes than before, they are seeded anew.
+
+    Args:
+        checkpoint: Has the generators of each process that the run had.
+        workers: The processes of the run now.
+        step: Steps that were taken.
+        seed: Of the run.
+        listener: Receives a warning if the generators are seeded anew.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    if checkpoint.state["workers"] == workers.count:
+        suffix = f".{workers.rank}"
+        generators = load_file(checkpoint.path / "random.safetensors")
+        set_generators(
+            {
+                name.removesuffix(suffix): generator
+                for name, generator in generators.items()
+                if name.endswith(suffix)
+            }
+        )
+        return
+    listener.warn(
+        f"the run was on {checkpoint.state['workers']} processes and continues with "
+        f"{workers.count}: the examples of each step are the same, dropout draws other numbers"
+    )
+    sequence = np.random.SeedSequence([seed, step, workers.rank])
+    torch.manual_seed(int(sequence.generate_state(1)[0]))
 
 
 def _advance_schedule(engine: TrainingEngine, step: int) -> None:
