@@ -1,6 +1,4 @@
-"""What the graph of an exported model computes.
-
-It is a network with all its parts, as tensors by name in and out.
+"""The network that is exported as a graph: tensors by name go in and come out.
 
 Letters: B windows, T tokens, C outputs, D size of a vector, H hidden size.
 """
@@ -54,10 +52,13 @@ class GraphNetwork(nn.Module):
         return self._head_outputs(inputs)
 
     def _head_outputs(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
-        """Returns what the network answers, its last hidden state, and what else was asked for.
+        """Returns the logits of a network with a head, its last hidden state, and further outputs.
 
-        With windows, the last layer gives its input in front of its output (`_with_input`), and the
-        two are parted here.
+        With windows, the last layer returns its input in front of its output (`_with_input`), and
+        the two are separated here.
+
+        Args:
+            inputs: (B, T) tensors by name.
         """
         if self._is_choice:
             # One choice a row: (B, T) becomes (B, 1, T).
@@ -79,6 +80,10 @@ class GraphNetwork(nn.Module):
         return outputs
 
     def _vector_outputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the vectors of texts, from a network with a `SentenceHead`, and its last state.
+
+        The network's own forward pass takes (B, K, T), so its class's is called.
+        """
         head: Any = sentence_head(self.network)
         result = type(self.network).forward(self.network, **inputs)
         states = _last_state(result)
@@ -86,6 +91,7 @@ class GraphNetwork(nn.Module):
         return {VECTOR: vectors, LAST_STATE: states}
 
     def _probe_outputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the logits of a probe, the vectors that they are computed from, and its state."""
         with _reading(self.network.encoder) as states:
             vectors, _ = self.network.window_vectors(**inputs)
         outputs = {"logits": self.network.answers(vectors), WINDOW_VECTORS: vectors}
@@ -101,12 +107,13 @@ def _config_of(network: nn.Module) -> Any:
 
 
 def _encoder_of(network: Any) -> nn.Module | None:
-    """Returns the part that gives the tokens' states; None where it is the network itself."""
+    """Returns the encoder, which computes the tokens' states; None if it is the network itself."""
     encoder = getattr(network, "base_model", None)
     return None if encoder is network else encoder
 
 
 def _last_state(result: Any) -> Tensor:
+    """Returns the (B, T, H) last hidden state among an encoder's outputs, a tuple or by name."""
     if isinstance(result, tuple):
         state: Tensor = result[0]
     else:
@@ -116,7 +123,11 @@ def _last_state(result: Any) -> Tensor:
 
 @contextlib.contextmanager
 def _reading(module: nn.Module | None) -> Iterator[list[Any]]:
-    """Collects what a part of a network returns."""
+    """Collects the outputs of a module, one per call, in the list that is yielded.
+
+    Args:
+        module: The module; None to collect nothing.
+    """
     results: list[Any] = []
     if module is None:
         yield results
@@ -130,10 +141,13 @@ def _reading(module: nn.Module | None) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def _with_input(last: nn.Linear | None) -> Iterator[None]:
-    """Makes the last layer give what it reads before what it answers.
+    """Makes the last layer return its inputs in front of its outputs, joined.
 
-    Whatever the network does with its answers, such as choosing those of the last token, it does
+    Whatever the network does with the outputs, such as choosing those of the last token, it does
     with both.
+
+    Args:
+        last: The network's last layer; None to change nothing.
     """
     if last is None:
         yield

@@ -32,9 +32,10 @@ def require_order_head(family: str, name: str) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     network_class = model_class("AutoModelForPreTraining", CONFIG_MAPPING[family])
-    if network_class is None or not _ORDER_LABELS & set(
-        inspect.signature(network_class.forward).parameters
-    ):
+    parameters: set[str] = set()
+    if network_class is not None:
+        parameters = set(inspect.signature(network_class.forward).parameters)
+    if _ORDER_LABELS.isdisjoint(parameters):
         message = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
         raise UsageError(
             message,
@@ -45,13 +46,11 @@ def require_order_head(family: str, name: str) -> None:
 
 @contextlib.contextmanager
 def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
-    """Makes a masked-word head see only some of the encoder's tokens.
-
-    It reads each of them by itself.
+    """Makes a masked-word head compute only some tokens, as it reads each token by itself.
 
     Args:
-        network: with the head; perhaps wrapped.
-        positions: (M,) of the B x T tokens.
+        network: With the head; perhaps wrapped for several processes.
+        positions: (M,) positions of these tokens among the B x T.
     """
     inner: Any = getattr(network, "module", network)
     base = inner.base_model
@@ -68,7 +67,13 @@ def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
 
 
 def word_logits(output: Any, positions: "Tensor") -> "Tensor":
-    """Returns the (M, V) logits at the masked places."""
+    """Returns the (M, V) logits at the masked positions.
+
+    Args:
+        output: Of a network with a masked-word head. Within `read_only_at` it has the logits of
+            these positions only, as one window of M tokens.
+        positions: (M,) positions of the masked tokens among the B x T.
+    """
     if "prediction_logits" in output:
         logits: Tensor = output.prediction_logits
     else:
@@ -82,8 +87,10 @@ def word_logits(output: Any, positions: "Tensor") -> "Tensor":
 def order_logits(output: Any) -> "Tensor | None":
     """Returns the (B, 2) logits of whether the second text follows the first.
 
-    It is None without that head.
+    None if the network has no head for that. The names are those of BERT's head and of ALBERT's.
     """
-    return next(
-        (output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None
-    )
+    for name in ("seq_relationship_logits", "sop_logits"):
+        if name in output:
+            logits: Tensor = output[name]
+            return logits
+    return None

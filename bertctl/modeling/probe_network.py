@@ -32,21 +32,25 @@ def with_head(loaded: Model, head: LinearHead, source: ModelSource, compute: Com
 
 
 class ProbeNetwork(nn.Module):
-    """Encoder, pooled vector, logits."""
+    """A network of a frozen encoder, a pooling and a probe's linear head.
+
+    Args:
+        loaded: The encoder, on its device.
+        head: The linear head that was trained on the encoder's vectors.
+        source: Files of the encoder, for its number of layers and the pooling that its folder
+            describes.
+
+    Attributes:
+        weight: (C, D) of the head.
+        bias: (C,) of the head.
+        special: Ids of the special tokens.
+    """
 
     weight: Tensor
     bias: Tensor
     special: Tensor
 
     def __init__(self, loaded: Model, head: LinearHead, source: ModelSource) -> None:
-        """Takes over an encoder.
-
-        Args:
-            loaded: the encoder, on its device.
-            head: what was trained on its vectors.
-            source: where the encoder is from: how many layers it has, and what its folder says of
-                pooling.
-        """
         super().__init__()
         self.encoder = loaded.network
         self._head = head
@@ -70,22 +74,26 @@ class ProbeNetwork(nn.Module):
         return table
 
     def forward(self, *, owners: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
-        """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
+        """Returns `logits` in fp32: (B, C), or (B, T, C) from a probe on words.
 
-        `owners` (U,) is the text of each of U windows, of which as many are computed at once as
-        there are texts.
+        Args:
+            owners: (U,) number of the text of each window; None if each text is one window. As many
+                windows are computed at once as there are texts, so that long texts take no more
+                memory.
+            **inputs: (U, T) inputs of the encoder, or (B, T).
         """
         if owners is None:
-            texts = len(inputs["input_ids"])
+            n_texts = len(inputs["input_ids"])
         else:
-            texts = int(owners.max()) + 1
-        chunks = zip(*(torch.split(tensor, texts) for tensor in inputs.values()), strict=True)
+            n_texts = int(owners.max()) + 1
+        chunks = zip(*(torch.split(tensor, n_texts) for tensor in inputs.values()), strict=True)
         # The weights have the precision already: under autocast the same products would come out
         # differently.
         with torch.autocast(device_type=self.weight.device.type, enabled=False):
-            parts = [
-                self.window_vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks
-            ]
+            parts = []
+            for chunk in chunks:
+                chunk_inputs = dict(zip(inputs, chunk, strict=True))
+                parts.append(self.window_vectors(**chunk_inputs))
             vector = torch.cat([vectors for vectors, _ in parts])
             if owners is not None:
                 token_counts = torch.cat([counts for _, counts in parts])
@@ -101,7 +109,7 @@ class ProbeNetwork(nn.Module):
 
     @property
     def head(self) -> LinearHead:
-        """What was trained on the encoder's vectors."""
+        """Linear head that was trained on the encoder's vectors, with its layer and pooling."""
         return self._head
 
     def answers(self, vector: Tensor) -> Tensor:
@@ -111,12 +119,21 @@ class ProbeNetwork(nn.Module):
         return vector @ self.weight.T + self.bias
 
     def window_vectors(self, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
+        """Returns the vectors that the head reads, and how many tokens count in each text.
+
+        Args:
+            attention_mask: (B, T), 0 for padding.
+            **inputs: (B, T) other inputs of the encoder.
+
+        Returns:
+            (B, D) vectors, or (B, T, D) from a probe on words; and (B,) numbers of tokens.
+        """
         head = self._head
         mask = attention_mask.bool()
-        # A graph that is exported takes any mask.
-        full = not torch.compiler.is_compiling() and bool(mask.all())
-        if not full:
+        # The encoder is quicker without a mask. An exported graph must take any mask, so it can't
+        # look at this one.
+        has_no_padding = not torch.compiler.is_compiling() and bool(mask.all())
+        if not has_no_padding:
             inputs["attention_mask"] = attention_mask
         table = self.get_input_embeddings()
         states, pooled = read_states(
@@ -139,12 +156,12 @@ class ProbeNetwork(nn.Module):
         elif self.sentences is not None:
             vector = self.sentences(joined, mask)
         else:
-            within = None if full else mask
             (vector,) = pool(
                 joined,
-                within,
+                None if has_no_padding else mask,
                 [head.pooling],
                 counted=counted,
                 cls_last=self._cls_last,
             )
-        return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)
+        counted_tokens = mask if counted is None else counted
+        return vector, counted_tokens.sum(dim=1).clamp(min=1)

@@ -1,8 +1,8 @@
-"""What makes a text's vector of its tokens', as part of a network.
+"""The head that makes a text's vector of its tokens' vectors: pooling, linear layers, length 1.
 
-It is pooling, linear layers, and length 1.
+A network with it takes (B, K, T) inputs, the K texts of each of B rows, and returns (B, K, D)
+vectors.
 
-The network then takes (B, K, T) inputs, the K texts of each of B rows, and gives (B, K, D) vectors.
 Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D size of a text's
 vector, C classes.
 """
@@ -28,10 +28,10 @@ _CLASSES = "softmax"
 
 
 class SentenceOutputs(NamedTuple):
-    """What a forward pass gives.
+    """Outputs of a network with a `SentenceHead`.
 
     Attributes:
-        vectors: (B, K, D) fp32.
+        vectors: (B, K, D) in fp32.
         logits: (B, W, C) of the classes of pairs, from each of W widths of the vectors; None
             without classes.
     """
@@ -41,19 +41,19 @@ class SentenceOutputs(NamedTuple):
 
 
 class SentenceHead(nn.Module):
-    """Makes one vector of each text, in fp32.
+    """Makes one vector of each text, and logits of the classes of pairs of texts, in fp32.
 
-    It makes logits of classes of pairs of them (SBERT paper, section 3).
+    The classes are computed as in section 3 of the SBERT paper.
 
     Args:
-        sentence_modules: the parts.
+        sentence_modules: Poolings and the steps after them.
         size: H.
         classes: C; 0 for none.
-        widths: how much of the vectors the classes are told from beside all, each time the first so
-            many numbers.
+        widths: For each of them the classes are also predicted from the first so many numbers of
+            the vectors, so that shortened vectors are useful too.
 
     Raises:
-        UsageError: a width that the vectors don't have.
+        UsageError: A width is larger than the vectors.
     """
 
     def __init__(
@@ -84,7 +84,12 @@ class SentenceHead(nn.Module):
         self.classifier = nn.Linear(3 * size, classes) if classes else None
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (S, D) vectors of (S, T, H) tokens, those where the mask (S, T) is true."""
+        """Returns (S, D) vectors of texts.
+
+        Args:
+            states: (S, T, H) vectors of their tokens.
+            mask: (S, T), false for padding; None without padding.
+        """
         pooled = torch.cat(pool(states.float(), mask, self.sentence_modules.poolings), dim=-1)
         for i, step in enumerate(self.sentence_modules.steps):
             if step is None:
@@ -94,9 +99,13 @@ class SentenceHead(nn.Module):
         return pooled
 
     def logits(self, vectors: Tensor) -> Tensor | None:
-        """Returns (B, W, C) logits of the first two texts; None without classes.
+        """Returns (B, W, C) logits of the pair of the first two texts; None without classes.
 
-        They read u, v and |u - v| of them.
+        The classifier reads the vectors u and v of the two, and |u - v|. For a smaller width the
+        numbers behind it are 0.
+
+        Args:
+            vectors: (B, K, D).
         """
         if self.classifier is None or vectors.shape[1] < 2:
             return None
@@ -113,12 +122,12 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
     """Returns the head with the weights that the model's folder has.
 
     Args:
-        head: With weights that were drawn by chance.
-        folder: The model's.
-        is_to_train: Whether weights may be new.
+        head: With random weights, changed in place.
+        folder: Of the model.
+        is_to_train: Whether weights may be missing, to be trained.
 
     Raises:
-        UnavailableError: weights that are missing, pickled, or of other sizes.
+        UnavailableError: Weights are missing, pickled, or of other sizes.
     """
     remedy = "Give a folder that was saved whole, its weights as model.safetensors."
     with loading(f"the model in {folder}", kind=UnavailableError, remedy=remedy):
@@ -145,19 +154,19 @@ def make_vectors(
     is_to_train: bool = False,
     **sizes: Any,
 ) -> None:
-    """Makes a bare encoder make vectors of texts.
+    """Adds a `SentenceHead` to a bare encoder, which then takes (B, K, T) inputs.
 
-    It takes (B, K, T) inputs and gives `SentenceOutputs`.
+    Its forward pass returns `SentenceOutputs`.
 
     Args:
-        network: the encoder.
-        sentence_modules: see `SentenceHead`.
-        folder: the model's, which has the weights that were trained.
-        is_to_train: Whether weights may be new.
+        network: The encoder, changed in place.
+        sentence_modules: See `SentenceHead`.
+        folder: Of the model, with the trained weights of the head.
+        is_to_train: Whether weights of the head may be missing, to be trained.
         sizes: `classes` and `widths` of a `SentenceHead`.
 
     Raises:
-        UnavailableError: weights that can't be used.
+        UnavailableError: The weights can't be used.
     """
     config: Any = network.config
     head = load_head(
@@ -178,14 +187,14 @@ def make_vectors(
 
 
 def sentence_head(network: nn.Module) -> SentenceHead | None:
-    """Returns the part of a network that makes vectors of texts, where it has one."""
+    """Returns the `SentenceHead` of a network, None without one."""
     return getattr(network, _NAME, None)
 
 
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
     """Returns the weights that `save_head` wrote, by their names in the network.
 
-    It is empty for other networks.
+    Empty for a network without a `SentenceHead`.
     """
     head = sentence_head(network)
     if head is None:
@@ -194,25 +203,29 @@ def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
 
 
 def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
-    """Returns in which folder, and under which name, each weight is saved.
+    """Returns the folder and the name under which each weight of a head is saved, by its own name.
 
-    The folder is empty for a new layer's.
+    The folder is empty for a new layer, which was not saved yet. The weights of the classifier have
+    a folder of bertctl's own.
     """
     locations = {}
     for name in head.state_dict():
         part, _, rest = name.partition(".")
+        locations[name] = (_CLASSES, rest)
         if part == "dense":
-            step = head.sentence_modules.steps[int(rest.partition(".")[0])]
-        else:
-            step = None
-        locations[name] = (
-            (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
-        )
+            number, _, parameter = rest.partition(".")
+            step = head.sentence_modules.steps[int(number)]
+            if step is not None:
+                locations[name] = (step.folder, f"linear.{parameter}")
     return locations
 
 
 def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
-    """Returns the weights that a folder has."""
+    """Returns the weights of a head that a model's folder has, by their names in the head.
+
+    Raises:
+        OSError: The file of a layer that was saved is missing; a classifier may be.
+    """
     from safetensors.torch import load_file
 
     weights = {}
@@ -224,14 +237,15 @@ def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
 
 
 def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Writes a folder's parts for sentence-transformers, and returns the rest.
-
-    The weights that are left are the encoder's.
+    """Writes the files of a head as sentence-transformers has them; returns the other weights.
 
     Args:
-        head: of the network.
-        folder: where to.
-        weights: of the network, by name.
+        head: Of the network.
+        folder: Of the model.
+        weights: Of the whole network, by name.
+
+    Returns:
+        The weights of the encoder, by name.
     """
     from safetensors.torch import save_file
 

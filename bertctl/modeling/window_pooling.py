@@ -30,11 +30,16 @@ _QUERY = "window_pooling.query"
 
 
 class WindowPooling(nn.Module):
-    """Makes one vector, and of it the answer, of each text.
+    """Pools the vectors of a text's windows into one, and computes the text's logits from it.
 
     Args:
-        how: mean, max, first, attention, or logits for the mean of the windows' own answers.
+        how: `mean`, `max`, `first` or `attention` of the vectors; `logits` for the mean of the
+            logits of each window.
         size: D.
+
+    Attributes:
+        query: (D + 2,) learned vector of the attention: for the D numbers of a window's vector, and
+            for whether it is the first and the last window.
     """
 
     def __init__(self, how: str, size: int) -> None:
@@ -44,47 +49,52 @@ class WindowPooling(nn.Module):
             self.query = nn.Parameter(torch.zeros(size + 2))
 
     def forward(self, vectors: Tensor, owners: Tensor, last: nn.Module) -> Tensor:
-        """Returns (B, C) answers.
+        """Returns (B, C) logits.
 
         Args:
-            vectors: (U, D).
-            owners: (U,) text of each window.
-            last: the last layer, from D to C.
+            vectors: (U, D) of the windows.
+            owners: (U,) number of the text of each window.
+            last: The network's last layer, from D to C.
         """
         if self.how == "logits":
             vectors = last(vectors)
-        pooled = torch.stack(
-            [self._pool(vectors[owners == text]) for text in range(int(owners.max()) + 1)]
-        )
+        n_texts = int(owners.max()) + 1
+        pooled = torch.stack([self._pool(vectors[owners == text]) for text in range(n_texts)])
         if self.how == "logits":
             return pooled
         scores: Tensor = last(pooled)
         return scores
 
     def _pool(self, vectors: Tensor) -> Tensor:
+        """Returns (D,) one vector of a text, from the (W, D) vectors of its windows in order."""
         if self.how == "attention":
-            # Where a window stands says something too: the last two entries are about the first and
-            # the last one. The root has a step of AdamW move the scores as far as the learning rate
-            # of a new layer would.
+            # The position of a window matters as well: two more numbers mark the first and the last
+            # one. The root makes a step of AdamW move the scores as far as the learning rate of a
+            # new layer would.
             root = math.sqrt(vectors.shape[1])
             ends = vectors.new_zeros(len(vectors), 2)
-            ends[0, 0] = ends[-1, 1] = root
+            ends[0, 0] = root
+            ends[-1, 1] = root
             scores = torch.cat([vectors, ends], dim=1) @ self.query * root
             return torch.softmax(scores, dim=0) @ vectors
-        return {"max": vectors.amax(dim=0), "first": vectors[0]}.get(self.how, vectors.mean(dim=0))
+        if self.how == "max":
+            return vectors.amax(dim=0)
+        if self.how == "first":
+            return vectors[0]
+        return vectors.mean(dim=0)
 
 
 def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
-    """Makes the network take `owners` (U,) beside the inputs of U windows.
+    """Makes a network compute one answer for a text that is read in several windows.
 
-    The first windows of all texts come before the others.
-
-    Without it, it computes as before.
+    Its forward pass then takes `owners`, (U,) the number of the text of each window, beside the
+    inputs of the U windows. The first windows of all texts come before the others. Without `owners`
+    it computes as before.
 
     Args:
-        network: a model of transformers with one answer for each text.
-        how: see `WindowPooling`.
-        trained: the attention's vector, where there is one; see `saved_query`.
+        network: A model of transformers with one answer for each text, changed in place.
+        how: See `WindowPooling`.
+        trained: The attention's learned vector by its name, see `saved_query`; empty for a new one.
     """
     from transformers.modeling_outputs import SequenceClassifierOutput
 
@@ -94,28 +104,34 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
     alone: Any = network.forward
 
     def vectors(**inputs: Tensor) -> Tensor:
+        """Returns (B, D) what the last layer reads of some windows."""
         # Each chunk has half-precision copies of the weights of its own: the gradients of one that
         # they share would be added up in half precision.
         torch.clear_autocast_cache()
-        # the little that is kept of each chunk stands in the holes of the heap, which would go on
-        # growing
+        # What is kept of each chunk is small, and lies between freed blocks of the heap, which
+        # would grow with each chunk.
         trim_heap()
         with last.register_forward_hook(lambda _, hook_inputs, __: hook_inputs[0]):
             last_inputs: Tensor = alone(**inputs).logits
         return last_inputs
 
     def forward(*, owners: Tensor | None = None, **inputs: Tensor) -> Any:
+        """Returns (B, C) logits of texts from their windows, as the network's outputs."""
         if owners is None:
             return alone(**inputs)
-        texts = int(owners.max()) + 1
-        *others, final = zip(
-            *(torch.split(tensor, texts) for tensor in inputs.values()), strict=True
+        n_texts = int(owners.max()) + 1
+        *earlier_chunks, last_chunk = zip(
+            *(torch.split(tensor, n_texts) for tensor in inputs.values()), strict=True
         )
-        run = vectors
+        # In training the activations of the last chunk alone are kept; the backward pass begins
+        # with it and computes those of the others again.
+        compute_vectors = vectors
         if torch.is_grad_enabled():
-            run = functools.partial(checkpoint, vectors, use_reentrant=False)
-        last_inputs = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
-        last_inputs.append(vectors(**dict(zip(inputs, final, strict=True))))
+            compute_vectors = functools.partial(checkpoint, vectors, use_reentrant=False)
+        last_inputs = [
+            compute_vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in earlier_chunks
+        ]
+        last_inputs.append(vectors(**dict(zip(inputs, last_chunk, strict=True))))
         return SequenceClassifierOutput(logits=pooling(torch.cat(last_inputs), owners, last))
 
     network.forward = forward

@@ -23,15 +23,13 @@ _LONGEST = {"fp32": 128, "bf16": 256}  # tokens; torch's own attention is as fas
 
 
 def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: bool = True) -> None:
-    """Makes the layers of a network attend in batches whenever no gradient is asked.
-
-    They do where they are those of `torch_bert.py`.
+    """Makes the layers of `torch_bert.py` in a network attend in batches if no gradient is needed.
 
     Args:
-        network: changed in place.
-        compute: where and how it computes.
-        is_exact: whether in fp32 its outputs are to be those of transformers to the last bit; it is
-            left alone then.
+        network: Changed in place. Layers of other kinds stay as they are.
+        compute: Device and precision.
+        is_exact: Whether the outputs in fp32 must be those of transformers to the last bit. Then a
+            network in fp32 stays as it is.
     """
     if is_exact and compute.precision == "fp32":
         longest = None
@@ -77,20 +75,24 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, scale: float) -> Tensor:
-    """Returns (B, H, T, D) of queries, keys and values.
+    """Returns the (B, H, T, D) outputs of the attention.
 
-    The scores are scaled so, and (B, 1, 1, T) is added to them.
+    Args:
+        q: (B, H, T, D) queries.
+        k: (B, H, T, D) keys.
+        v: (B, H, T, D) values.
+        padding: (B, 1, 1, T) added to the scores: minus infinity at padding, else 0. None without
+            padding.
+        scale: Factor of the scores.
     """
     heads, tokens = q.shape[1:3]
     q, k, v = (tensor.flatten(0, 1) for tensor in (q, k, v))
-    # The numbers that fill up a row are -inf, and get no weight.
-    scores = (
-        functional.pad(torch.bmm(q, k.mT), (0, -tokens % LANES), value=float("-inf"))
-        .float()
-        .mul_(scale)
-    )
+    products = torch.bmm(q, k.mT)
+    # Rows are filled up to whole vectors of the processor. The added scores are -inf, and get no
+    # weight.
+    filled = functional.pad(products, (0, -tokens % LANES), value=float("-inf"))
+    scores = filled.float().mul_(scale)
     if padding is not None:
         scores.view(-1, heads, *scores.shape[1:])[..., :tokens].add_(padding)
-    return torch.bmm(scores.softmax(-1).to(v.dtype)[..., :tokens], v).view(
-        -1, heads, tokens, v.shape[-1]
-    )
+    weights = scores.softmax(-1).to(v.dtype)[..., :tokens]
+    return torch.bmm(weights, v).view(-1, heads, tokens, v.shape[-1])
