@@ -240,14 +240,19 @@ model = {auto_class}.from_pretrained(MODEL)"""
         Raises:
             DataError: Lines that lack a field.
         """
-        defined = (*self.defined_metrics(), LOSS)
-        metric = next((metric for metric in defined if metric.name == name), None)
-        if metric and metric.contribute:
-            by_line = metric.contribute(self, lines)
-        else:
-            by_line = None
-        if metric and by_line:
-            return clustered(replace(by_line, higher_is_better=metric.higher_is_better), lines)
+        metric = self._definition(name)
+        if metric is None or metric.contribute is None:  # a figure of the split as a whole
+            return None
+        by_line = metric.contribute(self, lines)
+        if by_line is None:
+            return None
+        return clustered(replace(by_line, higher_is_better=metric.higher_is_better), lines)
+
+    def _definition(self, name: str) -> Metric | None:
+        """Returns the definition of a metric by its name in metrics.json; None for another name."""
+        for metric in (*self.defined_metrics(), LOSS):
+            if metric.name == name:
+                return metric
         return None
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:

@@ -243,7 +243,8 @@ class CorpusWindows(OneAnswer):
             return in_order, 0
         # One number less is drawn, and those from `document` on are moved up, which skips it.
         foreign = int(rng.integers(n_documents - 1))
-        foreign += foreign >= document
+        if foreign >= document:
+            foreign += 1
         first_sentence = int(self.text.documents[foreign])
         sentences_end = int(self.text.documents[foreign + 1])
         if first_sentence == sentences_end:  # a held-out document without a token

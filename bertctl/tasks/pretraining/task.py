@@ -121,7 +121,7 @@ class Pretraining(Task):
         """
         layout = Layout.of(tokenizer, pair=self.pairs is not None)
         room = max_length - layout.special
-        least = 2 if self.pairs else 1
+        least = 2 if self.pairs else 1  # a pair has a token in each part
         starts, sizes, rows = cut_windows(
             text,
             room,
@@ -130,17 +130,7 @@ class Pretraining(Task):
         )
         mask_id = _mask_id(tokenizer)
         unknown = unknown_id(tokenizer)
-        # Random replacements of masked tokens are drawn from all ids but these.
-        special = {*special_ids(tokenizer), mask_id}
-        if unknown is not None:
-            special.add(unknown)
-        special |= {
-            number
-            for number, token in tokenizer.get_added_tokens_decoder().items()
-            if token.special
-        }
-        ids = np.array(sorted(set(tokenizer.get_vocab().values()) - special), dtype=np.int64)
-        masking = Masking(self.masks, mask_id, ids)
+        masking = Masking(self.masks, mask_id, _replacement_ids(tokenizer, mask_id, unknown))
         return CorpusWindows(
             text=text,
             starts=starts,
@@ -236,11 +226,9 @@ class Pretraining(Task):
                 if label == IGNORED:
                     plain.append(number)
                     continue
-                guess = next(guesses, -1)
-                gold_token, guessed_token = (
-                    tokenizer.decode([token_id]) if token_id >= 0 else "?"
-                    for token_id in (label, guess)
-                )
+                guess = next(guesses, -1)  # -1 behind the last guess that was kept
+                gold_token = tokenizer.decode([label])
+                guessed_token = tokenizer.decode([guess]) if guess >= 0 else "?"
                 words += [tokenizer.decode(plain), f"[{gold_token}: {guessed_token}]"]
                 plain = []
             samples.append(" ".join([*words, tokenizer.decode(plain)]).strip())
@@ -278,6 +266,21 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     shown_words = outputs.words[is_shown].argmax(dim=-1)
     guesses[outputs.windows[is_shown], place_in_window[is_shown]] = shown_words
     return guesses
+
+
+def _replacement_ids(tokenizer: Tokenizer, mask_id: int, unknown: int | None) -> Ints:
+    """Returns the ids that a masked token may be replaced by at random, in ascending order.
+
+    They are those of the vocabulary without special tokens, the mask and the unknown token.
+    """
+    excluded = {*special_ids(tokenizer), mask_id}
+    if unknown is not None:
+        excluded.add(unknown)
+    for number, token in tokenizer.get_added_tokens_decoder().items():
+        if token.special:
+            excluded.add(number)
+    vocabulary_ids = set(tokenizer.get_vocab().values())
+    return np.array(sorted(vocabulary_ids - excluded), dtype=np.int64)
 
 
 def _mask_id(tokenizer: Tokenizer) -> int:

@@ -164,18 +164,11 @@ class SentenceFeatures(RowFeatures):
         partners = indices.copy()
         contrasts = indices.copy()  # a text with another label for each row
         targets = np.ones(len(indices), dtype=np.float32)
-        for i, row in enumerate(indices):
-            random = rng.of(int(row))
-            mates = self.members[self.classes[row]]  # rows of the same label, ascending
-            position = int(np.searchsorted(mates, row))
-            # 1 to len(mates) - 1 places on, so that it is another text if there is one.
-            partners[i] = mates[(position + random.integers(1, max(2, len(mates)))) % len(mates)]
-            # A number among the rows of other labels becomes a row by adding the mates before it.
-            number_among_others = int(random.integers(len(self) - len(mates)))
-            mates_before = np.searchsorted(
-                mates - np.arange(len(mates)), number_among_others, side="right"
-            )
-            contrasts[i] = number_among_others + mates_before
+        for i, row in enumerate(indices.tolist()):
+            random = rng.of(row)
+            partners[i] = self._draw_mate(row, random)
+            # It is drawn even if no loss uses it, so that all losses see the same partners.
+            contrasts[i] = self._draw_contrast(row, random)
             if with_negatives and random.random() < 0.5:
                 partners[i] = contrasts[i]
                 targets[i] = 0.0
@@ -186,6 +179,26 @@ class SentenceFeatures(RowFeatures):
         chosen = np.stack(texts, axis=1)
         arrays = self._arrays(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
         return replace(arrays, labels=targets).as_tensors()
+
+    def _draw_mate(self, row: int, random: np.random.Generator) -> int:
+        """Returns another row of the same label, or the row itself if it is the only one."""
+        mates = self.members[self.classes[row]]  # ascending
+        position = int(np.searchsorted(mates, row))
+        # 1 to len(mates) - 1 places further, from the last one on to the first.
+        step = int(random.integers(1, max(2, len(mates))))
+        return int(mates[(position + step) % len(mates)])
+
+    def _draw_contrast(self, row: int, random: np.random.Generator) -> int:
+        """Returns a row of another label.
+
+        Rows of other labels are numbered in their order. A number drawn among them becomes a row if
+        the rows of the same label that come before it are added.
+        """
+        mates = self.members[self.classes[row]]
+        number = int(random.integers(len(self) - len(mates)))
+        n_others_before_mates = mates - np.arange(len(mates))
+        n_mates_before = int(np.searchsorted(n_others_before_mates, number, side="right"))
+        return number + n_mates_before
 
     def _arrays(
         self, text_numbers: Ints, rows: Ints, keys: Ints, padding: Padding
