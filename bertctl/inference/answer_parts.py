@@ -48,7 +48,10 @@ ALL_CHUNKS = AnswerShare()
 
 
 class AnswerShard(AnswerShare):
-    """One shard of the answers.
+    """One shard of the answers, and what its record says of them.
+
+    The record is counted while answers are computed and written: chunks and rows by `marked`, lines
+    by the file of `counted`.
 
     Args:
         number: Which shard, from 1.

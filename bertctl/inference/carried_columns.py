@@ -29,11 +29,18 @@ class KeptColumns:
 
     @classmethod
     def parse(cls, typed: str | None, *, by_default: bool) -> "KeptColumns":
-        """Returns the choice of `--keep-columns`: `all`, `none` or names between commas."""
+        """Returns the choice of `--keep-columns`: `all`, `none` or names between commas.
+
+        Args:
+            typed: What was typed; None for nothing.
+            by_default: Whether all columns are carried over if nothing was typed.
+        """
         if typed is None:
-            return cls(None if by_default else ())
-        if typed in ("all", "none"):
-            return cls(None if typed == "all" else ())
+            typed = "all" if by_default else "none"
+        if typed == "all":
+            return cls(None)
+        if typed == "none":
+            return cls(())
         return cls(tuple(names_in(typed)))
 
     def columns(self, rows: Rows, canonical: Collection[str]) -> dict[str, Sequence[Any]]:

@@ -181,17 +181,32 @@ def fit_decision(
             logits, temperature, multi_label=multi_label
         )
         if multi_label:
-            # One threshold for all labels: each label of each row is a yes or no.
-            positive = None
-            is_yes = (np.asarray(gold) == 1).ravel()
-            yes_probabilities = probabilities.ravel()
+            positive = None  # one threshold is for all labels
         else:
             positive = task.positive or labels[1]
-            number = labels.index(positive)
-            is_yes = np.asarray(gold) == number
-            yes_probabilities = probabilities[:, number]
+        yes_probabilities, is_yes = _yes_answers(task, positive, probabilities, np.asarray(gold))
         changes |= {"threshold": rule.choose(yes_probabilities, is_yes), "positive": positive}
     return decision.model_copy(update=changes)
+
+
+def _yes_answers(
+    task: TextClassification, positive: str | None, probabilities: Floats, gold: Array
+) -> tuple[Floats, Bools]:
+    """Returns the probabilities that a threshold decides about, and for which of them yes is right.
+
+    There is one for each row: that of the positive label. With several labels per row there is one
+    for each label of each row.
+
+    Args:
+        task: Names the labels.
+        positive: The positive one of two labels; None with several labels per row.
+        probabilities: (N, C) of the labels.
+        gold: (N,) label numbers; with several labels (N, C) 0 or 1.
+    """
+    if positive is None:
+        return probabilities.ravel(), (gold == 1).ravel()
+    number = task.labels.index(positive)
+    return probabilities[:, number], gold == number
 
 
 def read_decision(folder: RunFolder) -> Decision | None:

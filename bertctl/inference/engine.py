@@ -277,16 +277,21 @@ class _Collected:
         """Returns the sum over all processes, of which each batch was computed by one.
 
         Args:
-            has_batches: Whether this process has batches of its own.
+            has_batches: Whether this process has batches of its own. Otherwise its arrays are set
+                to 0, as it has computed a batch of another process, to know their shapes.
         """
+        arrays = [*self._outputs.values()]
+        if self._losses is not None:
+            arrays.append(self._losses)
+        if not has_batches:
+            for values in arrays:
+                values.fill(0)
+
         workers = self.engine.workers
-        outputs = {
-            name: workers.sum(values if has_batches else np.zeros_like(values))
-            for name, values in self._outputs.items()
-        }
+        outputs = {name: workers.sum(values) for name, values in self._outputs.items()}
         losses = self._losses
         if losses is not None:
-            losses = workers.sum(losses if has_batches else np.zeros_like(losses))
+            losses = workers.sum(losses)
         return ForwardResult(outputs, losses)
 
 

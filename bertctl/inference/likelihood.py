@@ -73,10 +73,12 @@ class Scorer:
                     good, bad = answers
                     difference = good["log_likelihood"] - bad["log_likelihood"]
                     self._pairs += 1
-                    self._right += difference > 0
+                    is_right = difference > 0
+                    if is_right:
+                        self._right += 1
                     yield {
                         "id": number,
-                        "right": difference > 0,
+                        "right": is_right,
                         "difference": difference,
                         "good": good,
                         "bad": bad,

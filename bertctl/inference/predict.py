@@ -125,7 +125,10 @@ class Destination:
 
 
 class Predictor:
-    """Answers rows with a run's model.
+    """Answers rows with a run's model, chunk by chunk.
+
+    For each chunk `carry` and `answer` come first, then `line` for each of its rows. Counts and
+    names of columns are collected over all chunks, and `finish` reports them.
 
     Args:
         run: An opened run.
@@ -161,10 +164,10 @@ class Predictor:
         self._top_k = top_k
         self._kept = kept_columns
         self._one_table = one_table
-        self._carried: dict[str, Sequence[Any]] = {}
-        self._table_columns: list[str] | None = None
-        self._left_out: dict[str, None] = {}
-        self._clashes: dict[str, None] = {}
+        self._carried: dict[str, Sequence[Any]] = {}  # of the chunk that is answered now
+        self._table_columns: list[str] | None = None  # carried columns of the first chunk
+        self._left_out: dict[str, None] = {}  # columns that a warning has named
+        self._clashes: dict[str, None] = {}  # fields of answers that are columns of the file, too
         self.counts: dict[str, int] = {}
 
     def predict(

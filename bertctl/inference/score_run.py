@@ -162,13 +162,14 @@ def evaluate_file(
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
+    trained = _metrics_of_training(run)
     primary = run.task.primary_metric
     constant = None
-    if run.folder.metrics.exists():
-        trained = run.folder.read_metrics()
-        primary = run.task.answers.named_today(trained).primary.name
+    if trained is not None:
+        primary = trained.primary.name
         constant = trained.constant_answer
-    if results and primary not in results["file"].metrics:  # of rows with other labels
+    # Rows with other labels may not give this metric. Then the first one that they give decides.
+    if results and primary not in results["file"].metrics:
         primary = next(iter(results["file"].metrics))
     scores = metrics_document(results, primary=primary, selection="file")
     scores["baseline"] = _baseline(run, constant, results)
@@ -216,16 +217,15 @@ def evaluate_apart(
     data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
+    trained = _metrics_of_training(run)
     primary = run.task.primary_metric
-    shared: dict[str, Any] = {}
-    if run.folder.metrics.exists():
-        before = run.task.answers.named_today(run.folder.read_metrics())
-        primary = before.primary.name
-        if before.selected_on:
-            shared["selected_on"] = before.as_json()["selected_on"]
-        shared["baseline"] = _baseline(run, before.constant_answer, results)
+    if trained is not None:
+        primary = trained.primary.name
     scores = metrics_document(results, primary=primary, selection=next(iter(names)))
-    scores |= shared
+    if trained is not None and trained.selected_on:
+        scores["selected_on"] = trained.as_json()["selected_on"]
+    if trained is not None:
+        scores["baseline"] = _baseline(run, trained.constant_answer, results)
     scores["data"] = data_document(
         {name: result.features for name, result in results.items()}, data.hashes
     )
@@ -235,6 +235,13 @@ def evaluate_apart(
         scored_by = command("evaluate", run.folder.path, split=split)
         _write_apart(run, output, results, metrics, scored_by=scored_by, overwrite=overwrite)
     return metrics
+
+
+def _metrics_of_training(run: TrainedRun) -> MetricsDocument | None:
+    """Returns the run's metrics.json under the names of today; None for a model without one."""
+    if not run.folder.metrics.exists():
+        return None
+    return run.task.answers.named_today(run.folder.read_metrics())
 
 
 def _write_apart(

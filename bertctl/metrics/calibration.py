@@ -386,7 +386,7 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     level = LEVEL / _STARTS
     thresholds = {choice.accepted: choice for choice in _thresholds(probability, gold)}
     counts = sorted(thresholds)  # of yes answers: the strictest threshold has the fewest
-    # n right answers out of n have p = floor ** n; with fewer than this no cut can pass.
+    # If all n yes answers are right, p is floor ** n. With fewer than this many no cut can pass.
     fewest = math.ceil(math.log(level) / math.log(floor)) if floor < 1 else math.inf
 
     passed = 0

@@ -285,14 +285,7 @@ def mean_difference(
         standard_error = float(gaps.std(ddof=1)) / math.sqrt(G)
         p = math.erfc(abs(value) / standard_error / math.sqrt(2))
     else:
-        # Exchanging the two answers to an example turns the sign of its gap.
-        rng = np.random.Generator(np.random.PCG64(seed))
-        n_reached = 0
-        for rows in statistics.chunk_sizes(resamples, G):
-            signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
-            exchanged = np.abs(np.einsum("rn,n->r", signs, gaps)) / G
-            n_reached += int((exchanged >= abs(value) - statistics.SAME).sum())
-        p = (1 + n_reached) / (1 + resamples)
+        p = _exchange_p_of_mean(gaps, resamples=resamples, seed=seed)
     low, high = _hold_zero(interval, p)
     return Difference(
         value=value,
@@ -304,6 +297,28 @@ def mean_difference(
         changed=changed,
         clusters=number_of(clusters),
     )
+
+
+def _exchange_p_of_mean(gaps: Floats, *, resamples: int, seed: int) -> float:
+    """Returns how often exchanged answers move two means as far apart as they are.
+
+    Exchanging the two answers to an example turns the sign of its gap, so signs are drawn.
+
+    Args:
+        gaps: (G,) differences of the two models on each example or cluster.
+        resamples: How many times to exchange.
+        seed: Seed of the random generator PCG64.
+    """
+    G = gaps.size
+    distance = abs(float(gaps.mean()))
+    rng = np.random.Generator(np.random.PCG64(seed))
+    n_reached = 0
+    for rows in statistics.chunk_sizes(resamples, G):
+        signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
+        exchanged = np.abs(np.einsum("rn,n->r", signs, gaps)) / G
+        n_reached += int((exchanged >= distance - statistics.SAME).sum())
+    # The answers as they are count as one more exchange, so that p is never 0.
+    return (1 + n_reached) / (1 + resamples)
 
 
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
