@@ -38,9 +38,7 @@ _WRITTEN = (
 def grow(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Adds words of a corpus to a model's vocabulary, writes the model, and returns the words.
-
-    They are the words that save most tokens.
+    """Writes a model whose vocabulary has new words, those of a corpus that save most tokens.
 
     A new word's row is the mean of the rows of the tokens that it broke into, in the table of token
     vectors and in the masked-word head (its bias, and its matrix where that is one of its own); see
@@ -48,11 +46,15 @@ def grow(
     bit.
 
     Args:
-        name: of a model, its folder, a run or hub id.
-        chunks: the corpus.
-        folder: a new one.
-        words: how many to put in, at most.
+        name: Of a model, its folder, a run or hub id.
+        chunks: The corpus.
+        folder: Where the new model is written.
+        words: How many are added at most.
         overwrite: Whether a model that is in the folder is replaced.
+
+    Returns:
+        A document with the model, the folder, the sizes of the vocabulary and of the corpus in
+        tokens before and after, and the new words.
 
     Raises:
         UsageError: no such model, no WordPiece, a folder that is in use.
@@ -234,9 +236,9 @@ def _weighted_mean(table: "Tensor", weights: "Tensor") -> "Tensor":
 
 
 def _renumbered(settings: dict[str, Any], new_ids: Mapping[int, int], size: int) -> dict[str, Any]:
-    """Returns settings with the new size, and new ids.
+    """Returns settings with the new size of the vocabulary and the new ids of tokens.
 
-    The ids are those of `..._token_id`, and of tokens added to a tokenizer.
+    Ids are in the fields `..._token_id`, and in the list of tokens that were added to a tokenizer.
 
     Args:
         settings: Content of config.json or tokenizer_config.json.
@@ -245,11 +247,12 @@ def _renumbered(settings: dict[str, Any], new_ids: Mapping[int, int], size: int)
     """
 
     def changed(name: str, value: Any) -> Any:
+        """Returns the new value of a setting."""
+        if name == "vocab_size":
+            return size
         if name == "added_tokens_decoder":
             return {str(new_ids[int(old_id)]): token for old_id, token in value.items()}
         if not name.endswith("_token_id"):
-            if name == "vocab_size":
-                return size
             return value
         if isinstance(value, list):
             return [new_ids[token_id] for token_id in value]

@@ -54,9 +54,9 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     """Returns the corpora that a recipe names, packed now or by an earlier run.
 
     Args:
-        recipe: its sections `pretraining` (corpus, allow_duplicates) and `data` are read.
-        tokenizer: with truncation and padding off.
-        listener: told of what is guessed, left out and held out, and of the progress.
+        recipe: Its sections `pretraining` (corpus, allow_duplicates) and `data` are read.
+        tokenizer: With truncation and padding off.
+        listener: Receives what is guessed, left out and held out, and progress.
 
     Raises:
         UsageError: a text column that can't be guessed.
@@ -99,8 +99,11 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     )
     for note in stored["notes"]:
         listener.say(note)
+    # Documents that were held out of the corpus, or those of `data.validation_file`.
     documents = stored["held_out"] or [
-        (d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines
+        (document.id, "\n".join(document.sentences))
+        for document in scored[0].documents(listener)
+        if document.lines
     ]
     if not documents:
         raise DataError(f"{validation_file} holds no text", remedy="Give a file with text.")
@@ -112,24 +115,29 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     return CorpusData(
         train=open_packed(folder),
         validation=validation,
-        names=tuple(c.name for c in corpora),
+        names=tuple(corpus.name for corpus in corpora),
         hashes=hashes,
         notes=tuple(stored["notes"]),
     )
 
 
 def _key(corpora: Sequence[Corpus], *inputs: object) -> str:
-    """Returns the hash of what decides the texts.
+    """Returns the hash of what decides the packed texts.
 
-    Another format of the folder takes another number than 1.
+    Args:
+        corpora: Their files and how they are read.
+        inputs: Share that is held out, and whether duplicates are allowed.
     """
+    format_version = 1  # of the folder; a new format takes another number
     settings = corpora[0].settings.model_dump(
         include={"text_column", "delimiter", "header", "encoding"}
     )
-    return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, inputs])
+    fingerprints = [corpus.fingerprint() for corpus in corpora]
+    return _hash([format_version, fingerprints, settings, inputs])
 
 
 def _hash(value: object) -> str:
+    """Returns the SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
@@ -149,6 +157,7 @@ def _pack(
     held_out = list[tuple[str, str]]()
 
     def training(corpus: Corpus) -> Iterator[list[str]]:
+        """Yields the sentences of a corpus's training documents; collects the held-out ones."""
         for document in corpus.documents():
             if next(numbers) in held_out_numbers:
                 held_out.append((document.id, "\n".join(document.sentences)))

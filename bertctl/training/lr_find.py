@@ -47,24 +47,23 @@ def find_rate(
     """Trains with a rising learning rate, and drops the model.
 
     Args:
-        recipe: as of a run; its learning rate, epochs and warm-up are not used.
-        low: learning rate of the first step.
-        high: learning rate of the last step, if the loss does not explode before.
-        steps: how many.
-        listener: hears of progress.
+        recipe: As of a run; its learning rate, epochs and warm-up are not used.
+        low: Learning rate of the first step.
+        high: Learning rate of the last step, if the loss does not explode before.
+        steps: How many steps are taken at most.
+        listener: Receives progress.
 
     Returns:
-        A document: `rates`, `losses` and `smoothed` losses of the steps; learning rates of
-            interest: `steepest`, where
-        the smoothed loss falls fastest, `minimum`, where it is lowest, `minimum_tenth`, and
-        `suggestion`, the lower one of steepest and minimum_tenth, None where the loss never falls;
-        `fall`, of the smoothed loss, and `noise`, how far it falls by chance; `exploded`, whether
-        it ended early.
+        A document with `rates`, `losses` and `smoothed` losses of the steps that were taken, and
+        `exploded`, whether they ended early. It has the learning rates `steepest`, where the
+        smoothed loss falls fastest, `minimum`, where it is lowest, `minimum_tenth`, and
+        `suggestion`, the lower one of steepest and minimum_tenth. `fall` is how far the smoothed
+        loss falls, `noise` how far it would fall by chance. These are None if it never falls.
 
     Raises:
-        UsageError: an invalid range or number of steps.
-        DivergedError: a first loss that is no finite number.
-        BertctlError: any refusal of the recipe.
+        UsageError: An invalid range or number of steps.
+        DivergedError: The first loss is no finite number.
+        BertctlError: Any refusal of the recipe.
     """
     if not 0.0 < low < high < math.inf:
         message = f"the learning rate can't rise from {low:g} to {high:g}"
@@ -80,36 +79,48 @@ def find_rate(
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
     suggestion = suggest(rates, losses)
-    about = {
+    return {
         "schema": SCHEMA,
         "recipe": job.recipe.name,
         "model": job.recipe.model.name,
         "device": job.compute.device,
+        "batch_size": job.recipe.training.batch_size,
+        "seed": job.recipe.training.seed,
+        "steps": len(losses),
+        "exploded": len(losses) < steps,
+        **suggestion,
     }
-    about |= {"batch_size": job.recipe.training.batch_size, "seed": job.recipe.training.seed}
-    return about | {"steps": len(losses), "exploded": len(losses) < steps} | suggestion
 
 
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
-    """Returns the loss of each step, until it explodes."""
-    machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
+    """Trains one step with each learning rate, and returns their losses, until these explode.
+
+    Args:
+        job: Made ready; its network is trained.
+        rates: Learning rates of the head, ascending.
+        listener: Receives progress.
+
+    Raises:
+        DivergedError: The first loss is no finite number.
+    """
+    engine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
     training = job.recipe.training
     features = job.training_features
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
-    schedule: Any = machine.schedule
-    # Layer decay makes them differ.
+    schedule: Any = engine.schedule
+    # With layer decay, each group of parameters has its own share of the learning rate.
     shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]
     batches = itertools.chain.from_iterable(
         plan_epoch(job.recipe, features, epoch) for epoch in itertools.count()
     )
     losses: list[float] = []
-    machine.network.train()
+    engine.network.train()
     for rate in rates:
-        for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
+        for group, share in zip(engine.optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
         rng = WindowRandom(training.seed, step=len(losses))
         loss = step_with_oom_retry(
-            machine,
+            engine,
             features=features,
             batch=next(batches),
             rng=rng,
@@ -125,23 +136,26 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
                 )
             break
         losses.append(loss)
-        machine.optimizer.step()
-        machine.optimizer.zero_grad(set_to_none=True)
+        engine.optimizer.step()
+        engine.optimizer.zero_grad(set_to_none=True)
         listener.advance(
             "rising",
             len(losses),
             len(rates),
             {"loss": f"{loss:.4f}", "learning rate": f"{rate:.2e}"},
         )
-        smooth = smoothed(losses)
-        if smooth[-1] > _EXPLODED * min(smooth):
+        smoothed_losses = smoothed(losses)
+        if smoothed_losses[-1] > _EXPLODED * min(smoothed_losses):
             break
     listener.finish("rising")
     return losses
 
 
 def smoothed(losses: Sequence[float]) -> list[float]:
-    """Returns the running mean, corrected for its start as Adam corrects its moments."""
+    """Returns the exponential running mean of losses, one value for each.
+
+    It begins at 0, and is corrected for that as Adam corrects its moments.
+    """
     mean = 0.0
     result = []
     for count, loss in enumerate(losses, start=1):
@@ -154,12 +168,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     """Returns what the losses of a range test suggest.
 
     Args:
-        rates: of the steps, rising by the same factor; perhaps more than losses.
-        losses: of the steps that were taken.
+        rates: Learning rates of the steps, rising by the same factor; perhaps more than losses.
+        losses: Losses of the steps that were taken.
 
     Returns:
-        The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never
-        falls.
+        The fields of `find_rate` that follow from the losses.
     """
     tried_rates = list(rates[: len(losses)])
     document: dict[str, Any] = {
@@ -167,21 +180,25 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         "losses": list(losses),
         "smoothed": smoothed(losses),
     }
-    nothing = dict.fromkeys(("steepest", "minimum", "minimum_tenth", "suggestion", "fall", "noise"))
+    no_suggestion = dict.fromkeys(
+        ("steepest", "minimum", "minimum_tenth", "suggestion", "fall", "noise")
+    )
     if len(losses) < _FEWEST // 2:
-        return document | nothing
+        return document | no_suggestion
     smooth = np.array(document["smoothed"])
     lowest = int(smooth.argmin())
     n_skipped = _FEWEST // 4  # a mean of few losses still jumps
     slopes = np.gradient(smooth, np.log10(tried_rates))[n_skipped : lowest + 1]
     if lowest <= n_skipped or slopes.min() >= 0.0:
-        return document | nothing
+        return document | no_suggestion
     steepest = tried_rates[n_skipped + int(slopes.argmin())]
     minimum = tried_rates[lowest]
-    spread = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
+    # The running mean of white noise has a share of its deviation.
+    deviation = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
+    smoothed_deviation = deviation * math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     return document | {
         "fall": float(smooth[n_skipped] - smooth[lowest]),
-        "noise": _NOISE * spread * math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING)),
+        "noise": _NOISE * smoothed_deviation,
         "steepest": steepest,
         "minimum": minimum,
         "minimum_tenth": minimum / 10.0,

@@ -1,6 +1,6 @@
-"""Relations of tokens that a student learns from its teacher.
+"""Relations of tokens that a student learns from its teacher: their checks, memory and objective.
 
-It says what is compared, and what is refused.
+A relation is how similar the query (or value) vectors of two tokens of a text are.
 """
 
 from bertctl.config.schema import Recipe
@@ -68,23 +68,27 @@ def relation_heads(recipe: Recipe, teacher: NetworkRun) -> int:
     if recipe.distillation.relation_heads is not None:
         return recipe.distillation.relation_heads
     config = teacher.source.config
-    return next((int(config[name]) for name in _HEADS if config.get(name)), 1)
+    for name in _HEADS:
+        if config.get(name):
+            return int(config[name])
+    return 1
 
 
 def relations_memory(
     recipe: Recipe, teacher: NetworkRun, *, longest: int, examples: int, device: str
 ) -> int:
-    """Returns the bytes that relations add to a training.
+    """Returns an estimate of the bytes that relations add to a training.
 
-    They are the teacher, which stays in memory in fp32, the states of one of its layers, and the
-    relations of a batch; on a CPU 2.5 times as much of the latter, as in `estimate_memory`. (A
-    student of MiniLM on a CPU, batches of 8 and 32: 0.91 and 1.08 times the peak.)
+    They are those of the teacher, which stays in memory in fp32, of the states of one of its
+    layers, and of the relations of a batch. On a CPU, states and relations take 2.5 times as much,
+    as in `estimate_memory`. (A student of MiniLM on a CPU, batches of 8 and 32: 0.91 and 1.08 times
+    the peak.)
 
     Args:
         recipe: Recipe of the student.
         teacher: The run that it learns from; only the headers of its files are read.
         longest: T, tokens of the longest example as the student reads it.
-        examples: Of a batch on its way through the model at once.
+        examples: Examples that go through the model at once: a batch, or a micro-batch.
         device: cpu, cuda or mps.
     """
     tensors = stored_weights(teacher.source.folder).values()
@@ -120,7 +124,7 @@ def with_relations(
 
     settings = recipe.distillation
     heads = relation_heads(recipe, teacher)
-    with generators_kept():
+    with generators_kept():  # loading draws no random number of the training
         engine = teacher.load(to_input=True)
     of_teacher = attention_parts(name for name, _ in engine.network.named_modules())
     of_student = attention_parts(name for name, _ in student.network.named_modules())
@@ -128,7 +132,8 @@ def with_relations(
     teacher_vectors = AttentionVectors(engine.network, of_teacher[layer - 1])
     student_vectors = AttentionVectors(student.network, of_student[-1])
 
-    def ask(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def compute_teacher_vectors(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns the teacher's queries and values of a batch, each (B, T, H)."""
         with torch.no_grad():
             engine.backend(**inputs)
         return dict(teacher_vectors.take())
@@ -140,7 +145,7 @@ def with_relations(
     return RelationDistillation(
         base=base,
         student=student_vectors.take,
-        teacher=ask,
+        teacher=compute_teacher_vectors,
         heads=heads,
         weight=settings.relations,
     )

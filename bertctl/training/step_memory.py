@@ -18,10 +18,10 @@ def estimate_memory(
     device: str = "cpu",
     checkpoints: bool = True,
 ) -> int:
-    """Returns the bytes that fine-tuning needs, good to about a fifth.
+    """Returns an estimate of the bytes that fine-tuning needs, good to about a fifth.
 
-    They are those of the device, or what it adds to those that a process on a CPU holds once the
-    model is loaded (`resident_bytes`).
+    On a GPU they are all bytes on the device. On a CPU they come on top of those that the process
+    holds once the model is loaded (`resident_bytes`).
 
     Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A
     transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision
@@ -33,37 +33,39 @@ def estimate_memory(
     of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
 
     Args:
-        config: the model's config.json: layers, hidden size H, heads A.
-        parameters: of the model, but for rows of its word table that no text uses, and those that
-            training changes.
+        config: The model's config.json: layers, hidden size H, heads A.
+        parameters: Number of parameters in memory (rows of the word table that no text uses are
+            not), and number of those that are trained.
         longest: T, tokens of the longest example as the model reads it.
-        examples: of a batch on its way through the model at once.
+        examples: Examples that go through the model at once: a batch, or a micro-batch.
         precision: fp32 or a half precision.
         device: cpu, cuda or mps.
-        checkpoints: whether they are saved.
+        checkpoints: Whether checkpoints are saved.
     """
     held, trained = parameters
     sizes = model_sizes(config)
     layers = sizes["layers"] or 12
     hidden = sizes["hidden"] or 768
     heads = sizes["heads"] or 12
-    wider = 2.0 if precision == "fp32" else 1.0
+    # Bytes of an example in a layer: for each token and hidden number, and for each head and pair
+    # of tokens.
     if device == "cpu":
         linear = 34 * 2.2
         attention = 5 * 2.8
     else:
-        linear = 34 * wider
-        attention = 5 * wider
+        fp32_factor = 2.0 if precision == "fp32" else 1.0
+        linear = 34 * fp32_factor
+        attention = 5 * fp32_factor
     activations = examples * round(
         layers * (linear * longest * hidden + attention * heads * longest * longest)
     )
+    gradients_and_moments = trained * 3
     if device != "cpu":
-        return (held + trained * 3) * 4 + activations
+        return (held + gradients_and_moments) * 4 + activations
+    copied = 0
     if checkpoints:
-        copied = trained * 3
-    else:
-        copied = 0
-    return (copied + trained * 3) * 4 + 150_000_000 + activations
+        copied = trained * 3  # the weights and their moments
+    return (copied + gradients_and_moments) * 4 + 150_000_000 + activations
 
 
 def resident_bytes() -> int:

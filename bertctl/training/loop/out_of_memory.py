@@ -1,9 +1,10 @@
-"""Out of memory: the same step in more and smaller micro-batches.
+"""Out of memory: the same step is taken in more and smaller micro-batches.
 
-That goes on until one example at a time is too much.
+It is repeated until it fits, or until one example at a time is too much.
 """
 
 import gc
+import math
 
 from bertctl.errors import DeviceError
 from bertctl.progress import Listener
@@ -11,9 +12,10 @@ from bertctl.runtime.heap import trim_heap
 
 
 def give_back_memory() -> None:
-    """Returns unused memory to the system.
+    """Gives unused memory back to the system or the GPU.
 
-    The micro-batches of the next attempt need blocks of other sizes.
+    The smaller micro-batches of the next attempt need blocks of other sizes than those that were
+    freed.
     """
     import torch
 
@@ -24,12 +26,15 @@ def give_back_memory() -> None:
 
 
 class MicroBatches:
-    """Number of micro-batches in which each process computes its share of a global batch.
+    """Number of micro-batches in which each process computes its part of a global batch.
 
     Args:
-        count: at the start of training (`training.accumulation_steps`).
-        batch_size: windows of a global batch.
-        listener: hears of every change.
+        count: Number at the start of training (`training.accumulation_steps`).
+        batch_size: Windows of a global batch.
+        listener: Receives a warning at each change.
+
+    Attributes:
+        count: The present number.
     """
 
     def __init__(self, count: int, batch_size: int, listener: Listener) -> None:
@@ -38,13 +43,18 @@ class MicroBatches:
         self._listener = listener
 
     def double(self, error: BaseException, *, longest: int, workers: int) -> None:
-        """Doubles the number of micro-batches; the global batch and its loss stay what they are.
+        """Doubles the number of micro-batches; the global batch and its loss stay the same.
+
+        Args:
+            error: The error about memory.
+            longest: Tokens of the longest example of the batch.
+            workers: Number of processes that share the batch.
 
         Raises:
-            DeviceError: a micro-batch is one example already, or several processes would have to
-                agree.
+            DeviceError: A micro-batch is one example already, or several processes would have to
+                change the number together.
         """
-        at_once = -(-self._batch_size // (self.count * workers))
+        at_once = math.ceil(self._batch_size / (self.count * workers))
         if at_once <= 1 or workers > 1:
             examples = "examples" if at_once > 1 else "example"
             message = f"out of memory with {at_once} {examples} of {longest} tokens at once"
@@ -59,7 +69,7 @@ class MicroBatches:
                 "a smaller model.",
             ) from error
         self.count *= 2
-        halved = -(-self._batch_size // self.count)
+        halved = math.ceil(self._batch_size / self.count)
         self._listener.warn(
             f"out of memory with {at_once} examples of {longest} tokens at once: the step is "
             f"repeated with {halved} at once (accumulation {self.count}); the global batch stays "
