@@ -67,7 +67,7 @@ def attention_parts(modules: Iterable[str]) -> list[AttentionParts]:
 
 
 def stored_parts(source: ModelSource) -> tuple[list[AttentionParts], int]:
-    """Returns the parts of each layer of a model by its weights, and the size of its vectors.
+    """Returns the attention parts of each layer by a model's weights, and the size of its queries.
 
     Raises:
         UsageError: Queries and values are not made by linear layers of their own.
@@ -99,6 +99,8 @@ class AttentionVectors:
             network.get_submodule(name).register_forward_hook(self._keeping(kind))
 
     def _keeping(self, kind: str) -> Any:
+        """Returns a forward hook that keeps a module's outputs as the vectors of this kind."""
+
         def keep(_: "nn.Module", inputs: Any, output: "Tensor") -> None:  # noqa: ARG001
             self._vectors[kind] = output
 

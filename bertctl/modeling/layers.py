@@ -1,6 +1,6 @@
-"""Which layer's vectors: by name or by number.
+"""Choices of an encoder's layers, by name or by number, and the vectors that they give.
 
-google-research/bert, the paper's table and transformers call them so.
+The names are those of google-research/bert, of the paper's table and of transformers.
 
 A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (token,
 position and segment, normalised), k the output of the k-th layer, L the last. Letters: B texts, T
@@ -24,7 +24,7 @@ Join = Literal["one", "sum", "concat", "weighted"]
 
 
 def _named_layers(n_layers: int) -> dict[str, tuple[tuple[int, ...], Join]]:
-    """Returns which hidden states each name stands for, and what becomes of them."""
+    """Returns, for each name, the numbers of the hidden states and how they are joined."""
     last_four = tuple(range(max(1, n_layers - 3), n_layers + 1))
     all_layers = tuple(range(1, n_layers + 1))
     return {
@@ -142,7 +142,8 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
     if name.lstrip("-").isdecimal() and name.count("-") <= 1:
         number = int(name)
         if -n_layers <= number <= n_layers:
-            return LayerChoice(name, (number if number >= 0 else n_layers + 1 + number,), "one")
+            state = number if number >= 0 else n_layers + 1 + number
+            return LayerChoice(name, (state,), "one")
         raise UsageError(f"the model has no layer {name}", remedy=f"It has {_known(n_layers)}.")
     choices = _named_layers(n_layers)
     if name not in choices:
@@ -157,6 +158,7 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
 
 
 def _known(n_layers: int) -> str:
+    """Returns the numbers and names of layers that fit a model, for a message."""
     names = [name for name in NAMES if n_layers >= 4 or not name.endswith("last-4")]
     return (
         f"0 (embeddings) to {n_layers} (last), -1 to -{n_layers} counted from the end, "
@@ -179,13 +181,13 @@ def read_states(
     states: Sequence[int],
     n_layers: int,
 ) -> tuple[dict[int, "Tensor"], "Tensor | None"]:
-    """Does one forward pass of a bare encoder; only what is asked for is kept.
+    """Returns some hidden states of a bare encoder, from one forward pass.
 
     Args:
-        forward: an AutoModel, in evaluation mode, or what computes as one.
-        table: its word embeddings.
-        inputs: input_ids (B, T) and what else it takes.
-        states: hidden states to return.
+        forward: An AutoModel, in evaluation mode, or what computes as one.
+        table: Its word embeddings.
+        inputs: input_ids (B, T), and its other inputs.
+        states: Numbers of the hidden states to return.
         n_layers: L.
 
     Returns:
@@ -199,8 +201,9 @@ def read_states(
         hidden_states[WORD_EMBEDDINGS] = embedding(inputs["input_ids"], table.weight)
     if tuple(states) == (WORD_EMBEDDINGS,):
         return hidden_states, None
-    several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)
-    output = forward(**inputs, output_hidden_states=several)
+    # The last state is among the usual outputs, without keeping all others.
+    needs_all_states = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)
+    output = forward(**inputs, output_hidden_states=needs_all_states)
     for state in states:
         if state == n_layers:
             hidden_states[state] = output.last_hidden_state

@@ -1,6 +1,4 @@
-"""The linear classifier of a probe, on a pooled vector of a frozen encoder.
-
-It says how it is kept, saved and loaded.
+"""The linear classifier of a probe on a pooled vector of a frozen encoder, saved and loaded.
 
 RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors
 multiplied in, and for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json
@@ -43,19 +41,20 @@ FIRST_OF_WORD = "first"
 
 @dataclass(frozen=True)
 class LinearHead:
-    """Trained probe, without its encoder.
+    """Trained linear classifier of a probe, without the encoder.
 
     Attributes:
-        layer: name of the layer choice.
-        pooling: how its vectors become one; `FIRST_OF_WORD` for a vector each.
-        special_tokens: whether special tokens count in it.
-        normalize: whether it is brought to length 1.
-        classifier: what was trained: logistic-regression or ridge.
-        strength: C (of ridge: 1 / alpha).
+        layer: Name of the encoder's layer, or mix of layers, that it reads.
+        pooling: How the vectors of a text's tokens are pooled; `FIRST_OF_WORD` for a vector of each
+            word.
+        special_tokens: Whether special tokens count in the pooling.
+        normalize: Whether the pooled vector is brought to length 1.
+        classifier: Its kind: logistic-regression or ridge.
+        strength: Scikit-learn's C (of ridge: 1 / alpha).
         weight: (C, D).
         bias: (C,).
-        mix: (K,) weights of a learned mix, already in `weight`; None for none.
-        windows: how the vectors of a long text's windows become one.
+        mix: (K,) weights of a learned mix of layers, already in `weight`; None without a mix.
+        windows: How the vectors of a long text's windows are pooled.
     """
 
     layer: str
@@ -70,12 +69,12 @@ class LinearHead:
     windows: str = "mean"
 
     def save(self, folder: Path, *, source: ModelSource, head: Mapping[str, Any]) -> None:
-        """Writes both files.
+        """Writes probe.safetensors and probe.json.
 
         Args:
-            folder: RUN.
-            source: the encoder, kept by name and hash.
-            head: the task's outputs, as a fine-tuned model's config.json has them (num_labels,
+            folder: Of the run.
+            source: The encoder; its name and hash are saved.
+            head: The task's outputs, as a fine-tuned model's config.json has them (num_labels,
                 id2label, ...).
         """
         from safetensors.numpy import save_file
@@ -100,10 +99,10 @@ def is_probe(folder: Path) -> bool:
 
 
 def read_probe(folder: Path) -> tuple[LinearHead, ProbeDocument]:
-    """Returns the head, and the content of probe.json.
+    """Returns the head of a probe's run folder, and the content of its probe.json.
 
     Raises:
-        UnavailableError: a file is missing or damaged.
+        UnavailableError: A file is missing or damaged.
     """
     from safetensors.numpy import load_file
 
