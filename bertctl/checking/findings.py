@@ -160,12 +160,12 @@ class FindingRules:
         """Returns a finding.
 
         Args:
-            code: its kind, a row of the table.
-            split: what it is about; empty where it is about all splits.
-            counts: how many, and out of how many.
-            examples: some of the places.
+            code: Kind of the finding, a row of `findings.yaml`.
+            split: Split that it is about; empty for all splits.
+            counts: How many rows (or words, ...) it is true of, and out of how many.
+            examples: Some of the places.
             replacements: `message` (in place of the counted one), `severity`, `says`, `remedy` or
-                `noun`, where they are not those of the table.
+                `noun`, if they are others than in the table.
         """
         rule = {
             **_rules()[self._family][code],

@@ -31,9 +31,10 @@ class Pattern:
     """A fault that a regular expression finds.
 
     Attributes:
-        code: of the finding.
-        pattern: what is looked for; its first match is shown.
-        hint: a plain substring of which one must be there, to skip most texts fast; empty for none.
+        code: Code of the finding.
+        pattern: What is searched for; its first match is shown.
+        hint: Substring that every match contains, so that most texts are skipped fast; empty if
+            there is none.
     """
 
     code: str

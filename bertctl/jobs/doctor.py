@@ -72,9 +72,9 @@ class Diagnosis:
     """Diagnosis of whether a run could start here.
 
     Attributes:
-        document: the whole, for the answer.
-        problems: why a run would be refused; empty where the machine is ready.
-        warnings: what a person should know all the same.
+        document: Everything that was found, as `--json` prints it.
+        problems: Errors with which a run would be refused; empty if the machine is ready.
+        warnings: Sentences on what may be slow or missing, though a run can start.
     """
 
     document: dict[str, Any]

@@ -35,9 +35,9 @@ def baseline_difference(
     The difference is paired: it is computed from the predictions of both.
 
     Args:
-        run: As read.
-        name: Of the baseline, or `majority`.
-        split: That was scored.
+        run: The run.
+        name: Name of the baseline, or `majority`.
+        split: Split that was scored.
         lines: The run's predictions of the split.
 
     Raises:

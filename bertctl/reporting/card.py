@@ -90,7 +90,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     """Returns the scores of the run as the hub's own records, one for each split and metric.
 
     Args:
-        run: As read.
+        run: The run.
         row: The data set's entry in the catalog, if it has one.
     """
     from huggingface_hub import EvalResult

@@ -94,11 +94,11 @@ def svg(
     """Draws a chart as an `<svg>` element without a size of its own.
 
     Args:
-        name: of the chart, unique on a page: the ids in it depend on it.
-        label: what a person who can't see it is told.
-        draw: puts axes on the figure.
-        width: in inches.
-        height: in inches.
+        name: Name of the chart, unique on a page: the ids in it depend on it.
+        label: Text for a person who can't see it.
+        draw: Puts axes on the figure.
+        width: Width in inches.
+        height: Height in inches.
         left: inches for the names and numbers at the left; None has a layout engine find all
             margins, which draws the chart twice.
     """
@@ -171,8 +171,8 @@ def element(text: str, label: str) -> str:
     clash with other charts.
 
     Args:
-        text: of the file.
-        label: what a person who can't see it is told.
+        text: Text of the file.
+        label: Text for a person who can't see it.
     """
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]
@@ -259,8 +259,9 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
     """Draws the loss by optimizer step.
 
     Args:
-        training: step and mean loss since the step before; many are thinned to means of neighbours.
-        held: the same of the validation split.
+        training: Steps with the mean loss since the step before; many of them are thinned to means
+            of neighbours.
+        held: Steps with the loss of the validation split.
     """
 
     def draw(figure: "Figure") -> None:
@@ -297,9 +298,9 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
     """Draws a metric by optimizer step, with the step whose weights were kept.
 
     Args:
-        scores: step and value.
-        name: of the metric.
-        best: the step that was kept.
+        scores: Steps with their values.
+        name: Name of the metric.
+        best: Step whose weights were kept; None if it is not known.
     """
 
     def draw(figure: "Figure") -> None:
@@ -422,10 +423,10 @@ def group_chart(
     It also shows how many examples each group has.
 
     Args:
-        names: of the groups.
-        scores: value, low, high, n of each.
-        score: what is scored.
-        group: what the groups are.
+        names: Names of the groups.
+        scores: `value`, `low`, `high` and `n` of each group.
+        score: Name of the score.
+        group: What the groups are, such as numbers of tokens.
     """
 
     def draw(figure: "Figure") -> None:
@@ -565,7 +566,7 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
     The learning rates that it recommends are marked.
 
     Args:
-        document: its answer.
+        document: Result of `lr-find`.
         paths: files to write; the suffix says the format (.png, .svg).
 
     Raises:

@@ -162,7 +162,7 @@ def _differences(
 
     Args:
         runs: The first one is what the others are compared with.
-        split: That was scored.
+        split: Split that was scored.
         names: Metrics that all runs have.
         pairs: Predictions of a run beside the first one's, by the run's number.
         notes: Sentences for the reader.

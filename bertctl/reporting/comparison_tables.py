@@ -32,8 +32,8 @@ def tables(comparison: Mapping[str, Any], names: Sequence[str]) -> list[TextTabl
     They show metrics, differences, settings, data, speed, and examples that changed sides.
 
     Args:
-        comparison: what `compare` returned.
-        names: of the runs, for headers.
+        comparison: Document of the comparison, as `compare` returns it.
+        names: Names of the runs, for headers.
     """
     names_by_run = dict(zip(comparison["runs"][1:], names[1:], strict=True))
     text_tables = [

@@ -127,12 +127,12 @@ class GateResult:
     """Verdict on a run.
 
     Attributes:
-        run: as read.
-        baseline: as read; None without.
-        split: that was looked at.
-        policy: how undecided checks count.
-        judgements: in the order asked.
-        notes: what should be known of how it was decided.
+        run: The run.
+        baseline: The run that drops are measured from; None without.
+        split: Split whose metrics were checked.
+        policy: How inconclusive checks count.
+        judgements: Outcome of each limit, in the order in which they were given.
+        notes: Sentences on what else limits the verdict.
     """
 
     run: FinishedRun
@@ -524,10 +524,10 @@ class _Judge:
 
         Args:
             limit: What was asked.
-            metric: Of the run.
-            policy: Of the gate.
-            verdict: By the limit alone.
-            message: Its sentence.
+            metric: Metric of the run.
+            policy: How inconclusive checks count.
+            verdict: Verdict by the limit alone.
+            message: Sentence of this verdict.
         """
         if self.constant is not None:
             return "fail", f"{message}; but the run answers {self.constant} to everything"
@@ -827,9 +827,9 @@ def _sentence(
 
     Args:
         finding: Name, value and interval.
-        verdict: Of the check.
-        policy: Of the gate.
-        ends: Of the interval.
+        verdict: Verdict of the check.
+        policy: How inconclusive checks count.
+        ends: Ends of the interval.
         allowed: What was asked, such as `at least 0.9`.
         is_good: Whether the value itself meets the limit.
         bad_end_is_low: Whether the low end of the interval is the one on the bad side.

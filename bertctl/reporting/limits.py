@@ -35,13 +35,13 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Limit:
-    """Thing that was asked.
+    """Limit that a run has to meet.
 
     Attributes:
-        kind: the option without its dashes.
-        metric: its name.
-        limit: the number; of a drop, how much may be lost.
-        slice: column and value, for min-slice.
+        kind: Name of the option without its dashes.
+        metric: Name of the metric.
+        limit: The number; for a drop, how much may be lost.
+        slice: Column and value, for min-slice.
         baseline: Name of the baseline, for beats.
     """
 
@@ -134,8 +134,8 @@ def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> Ga
     for every constant answer is known. What is not clear fails with `lenient`.
 
     Args:
-        metric: Of the run.
-        baseline: Of the answer that ignores the input.
+        metric: Metric of the run.
+        baseline: The same metric of the answer that ignores the input.
         policy: `point` goes by the values alone.
     """
     # The end of the run's interval that is towards the constant answer, if the run is better.

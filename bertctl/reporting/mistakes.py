@@ -19,8 +19,8 @@ def mistakes_section(lines: Lines, answers: Answers, *, limit: int) -> Section:
     """Returns the section of the most confident errors.
 
     Args:
-        lines: of a prediction file.
-        answers: what they mean.
+        lines: Lines of a prediction file.
+        answers: Interpretation of the lines.
         limit: Errors to show.
     """
     order = answers.error_order()

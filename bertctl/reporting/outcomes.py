@@ -128,8 +128,8 @@ def closing_tables(
     The tables are the metrics and, if requested, what was right of each label.
 
     Args:
-        path: the run.
-        metrics: content of its metrics.json.
+        path: Folder of the run.
+        metrics: Content of its metrics.json.
         dataset: catalog name, for the published score.
         by_label: whether the predictions are counted too.
     """
@@ -157,8 +157,8 @@ def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, 
     """Returns `metric` and its value for each number of `windows`, by split, if rows have several.
 
     Args:
-        path: the run.
-        metrics: content of its metrics.json.
+        path: Folder of the run.
+        metrics: Content of its metrics.json.
     """
     run = read_run(path)
     window_scores = {}
@@ -192,7 +192,7 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
     """Returns the confusion matrix, or the most frequent confusions of many labels.
 
     Args:
-        lines: Of a prediction file.
+        lines: Lines of a prediction file.
         labels: In the order of the matrix.
     """
     counts = Counter((line["gold"], line["prediction"]) for line in lines)
@@ -454,9 +454,9 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
     """Returns the score of each value of each slice column, and of cut and whole texts.
 
     Args:
-        lines: of a prediction file.
-        answers: what they mean.
-        columns: the slice columns; those that the lines don't have are left out.
+        lines: Lines of a prediction file.
+        answers: Interpretation of the lines.
+        columns: The slice columns; those that the lines don't have are left out.
     """
     blocks: list[Block] = []
     for column in columns:
@@ -488,8 +488,8 @@ def _slice_scores(
 
     Args:
         values: The value of each line.
-        lines: Of a prediction file.
-        answers: What they mean.
+        lines: Lines of a prediction file.
+        answers: Interpretation of the lines.
     """
     values, shown_values = _in_order(values)
     groups: dict[str, list[Line]] = {value: [] for value in shown_values}

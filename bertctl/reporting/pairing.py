@@ -35,11 +35,11 @@ class Pair:
     """Compares a run with another, example by example.
 
     Args:
-        ours: the run.
-        theirs: what it is measured against.
-        split: scored in both.
-        lines: our prediction lines.
-        their_lines: theirs, in any order.
+        ours: The run.
+        theirs: The run that it is compared with.
+        split: Split that is scored in both.
+        lines: Prediction lines of our run.
+        their_lines: Prediction lines of theirs, in any order.
 
     Raises:
         UnlikeRunsError: other tasks or labels.
@@ -141,7 +141,7 @@ def _common_answers(
     """Returns what the answers of two runs mean, from the lines of both.
 
     Args:
-        task: Of both runs.
+        task: Task of both runs.
         ours: Prediction lines of the run.
         theirs: Prediction lines of the run that it is compared with.
         names: What to call the two in an error.

@@ -31,17 +31,17 @@ class ListedRun:
     """Run of a list.
 
     Attributes:
-        run: its folder.
-        recipe: the name of its recipe; empty where that can't be read, as the next three,
-            `scored_on` and `model`.
-        split: that `score` is of; see `FinishedRun.split`.
-        metric: the primary one.
-        score: as in metrics.json; None where the run has none.
-        state: as in status.json; `killed` where that says running, and its process is gone.
-        bytes: of all files in the folder.
-        age_seconds: since the state was written.
-        scored_on: hash of the rows of the split.
-        model: name of its model in the recipe.
+        run: Path of its folder.
+        recipe: Name of its recipe. It is empty if a file of the run can't be read, and so may be
+            the fields below that come from these files.
+        split: Split of `score`, see `FinishedRun.split`.
+        metric: Name of the primary metric.
+        score: Primary metric of the split; None if the run has none.
+        state: State from status.json, but `killed` if a running run has no process any more.
+        bytes: Bytes of all files in the folder.
+        age_seconds: Seconds since the state was written.
+        scored_on: Hash of the rows of the split.
+        model: Name of its model in the recipe.
         kind: `fine-tuning`, `pretraining`, `probe`, or `scores` of a file; empty where the recipe
             can't be read.
     """

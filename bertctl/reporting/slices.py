@@ -23,9 +23,9 @@ def slice_contributions(
     other column selects the lines that have the value in it.
 
     Args:
-        kind: of the answers.
-        lines: of a prediction file, at least one.
-        name: of the metric.
+        kind: Class that interprets the lines.
+        lines: Lines of a prediction file, at least one.
+        name: Name of the metric.
         column: `label`, or a field of the lines.
         value: as text; true and false for booleans.
 

@@ -79,10 +79,10 @@ def ways_out(
 
     Args:
         limit: What was asked.
-        value: Of the run, or the change from the baseline.
-        end: The end of its interval on the bad side; None where it has no interval.
-        bound: What value and interval are held against.
-        metric: Of the run.
+        value: Metric of the run, or its change from the baseline.
+        end: The end of its interval on the bad side; None if it has no interval.
+        bound: The whole interval has to be on the good side of this.
+        metric: Metric of the run.
     """
     if end is None:
         return ("`policy=point` decides by the value alone.",)

@@ -117,8 +117,8 @@ def clusters_of(
         vectors: (N, D); for cosines of length 1.
         method: kmeans (Lloyd's, `STARTS` starts), agglomerative or hdbscan.
         clusters: C, as `check_clusters` lets it through.
-        smallest: texts of a cluster of hdbscan, at least.
-        seed: of kmeans.
+        smallest: Texts that a cluster of hdbscan has at least.
+        seed: Seed of kmeans.
         similarity: Measure of two texts, as `check_measure` lets it through.
         approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all
             texts.

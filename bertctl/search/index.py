@@ -66,8 +66,8 @@ class Index:
     """Index, complete or not.
 
     Attributes:
-        folder: its files.
-        document: index.json.
+        folder: Folder with its files.
+        document: Content of index.json.
     """
 
     folder: Path
@@ -393,7 +393,7 @@ def open_existing(folder: Path, *, append: bool, resume: bool, overwrite: bool) 
     """Returns the index in a folder, to be added to or continued; None if a new one is made.
 
     Args:
-        folder: Of the index.
+        folder: Folder of the index.
         append: Whether rows are added to it.
         resume: Whether an earlier attempt is continued.
         overwrite: Whether it is replaced.

@@ -40,11 +40,12 @@ class Adaptation:
     """Run of pretraining and the task that it is for.
 
     Attributes:
-        job: the pretraining, made ready.
-        task: recipe of the fine-tuning; its model is the one that the pretraining starts from.
-        seeds: of the fine-tuning: `init` and `order`, for each.
-        jobs: number of parallel runs of it; None as in a sweep.
-        output: the folder; None for `runs/adapt-<task>-<hash>`, the same for the same call.
+        job: Run of pretraining, made ready.
+        task: Recipe of the fine-tuning; its model is the one that the pretraining starts from.
+        seeds: Seeds of the fine-tuning: `init` and `order`, for each.
+        jobs: Number of parallel runs of fine-tuning; None for the default of a sweep.
+        output: Folder of all results; None for `runs/adapt-<task>-<hash>`, the same for the same
+            call.
     """
 
     job: Job

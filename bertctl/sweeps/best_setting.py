@@ -254,7 +254,7 @@ def _difference(
     """Returns the primary metric of the first setting minus the second's, with interval and p.
 
     Args:
-        plan: Of the sweep.
+        plan: Plan of the sweep.
         score_pairs: The first setting's score and the second's, for each seed.
         is_paired: Whether runs of equal seeds are compared with each other; otherwise the seeds of
             the two settings count as independent.
@@ -456,11 +456,11 @@ def _difference_by_student(
 
     Args:
         value: The difference.
-        variance: Of it.
+        variance: Variance of the difference.
         degrees: Degrees of freedom.
-        method: How the variance and the degrees were found.
-        n: Examples.
-        clusters: Groups of examples that hang together; None where there are none.
+        method: How variance and degrees were estimated, for people.
+        n: Number of examples.
+        clusters: Number of clusters of related examples; None if the examples are unrelated.
     """
     error = math.sqrt(variance)
     half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
@@ -558,7 +558,7 @@ def _without_seed(scores: Floats, number: int) -> Floats:
 
     Args:
         scores: (R, S) by draw and seed.
-        number: Of the seed; settings with fewer seeds begin again at their first.
+        number: Number of the seed; settings with fewer seeds begin again at their first.
     """
     n_seeds = scores.shape[1]
     if n_seeds == 1:

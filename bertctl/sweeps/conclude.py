@@ -119,8 +119,8 @@ def describe(
     """Returns the document of a sweep.
 
     Args:
-        plan: of the sweep.
-        cells: its runs, as `read_cells` gave them.
+        plan: Plan of the sweep.
+        cells: Results of its runs, as `read_cells` gives them.
         test_split: see `conclude`.
     """
     setting_scores = by_setting(plan, cells)
@@ -381,10 +381,10 @@ def _verdict(
     `learning_rate 2e-05 is better than learning_rate 1e-04 (+0.0210, 95 % +0.0100 to +0.0320, ...)`
 
     Args:
-        plan: Of the sweep.
-        comparison: Of the two settings.
-        names: Of the two, as `setting_text` gives them.
-        n_settings: Settings that have a score.
+        plan: Plan of the sweep.
+        comparison: Comparison of the two settings.
+        names: Texts of the two settings, as `setting_text` gives them.
+        n_settings: Number of settings that have a score.
     """
     difference = comparison.difference
     digits = (

@@ -106,7 +106,7 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     """Returns why a run is lost, judged by its losses so far; an empty string when it is not.
 
     Args:
-        outcome: Of the run so far, with its first 5 and its last 10 losses.
+        outcome: State of the run so far, with its first 5 and its last 10 losses.
         likelihood: whether the losses are log likelihoods, so that a single one can tell.
     """
     if not outcome.last_losses:

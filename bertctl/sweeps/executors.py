@@ -113,14 +113,14 @@ class Jobs:
     """Runs cells as jobs, as `Pool` does in processes.
 
     Args:
-        settings: of the workers.
-        executor: `slurm` or `ray`; each job asks for the threads and the GPU of its recipe.
-        jobs: under way at most.
-        listener: hears of jobs that are lost.
-        labels: setting and seed of each cell, for people; their names where left out.
+        settings: Settings of the workers.
+        executor: `slurm` or `ray`. Each job asks for the threads and the GPU of its recipe.
+        jobs: Number of jobs that are under way at most.
+        listener: Receives warnings of jobs that are lost.
+        labels: Setting and seed of each cell, for people; None to use the names of the cells.
 
     Attributes:
-        stopped_by: the signal that came; 0 without.
+        stopped_by: The signal that ended the work; 0 if none did.
     """
 
     def __init__(

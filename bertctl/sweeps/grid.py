@@ -138,8 +138,8 @@ def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
         "init=1,order=2" -> [{"init": 42, "order": 42}, {"init": 42, "order": 43}]
 
     Args:
-        argument: as typed.
-        first: the recipe's seed; the others count up from it.
+        argument: Text that was typed.
+        first: The recipe's seed; the others count up from it.
 
     Raises:
         UsageError: no positive numbers.

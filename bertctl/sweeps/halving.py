@@ -31,8 +31,8 @@ class RungScore:
 
     Attributes:
         value: Primary metric.
-        loss: Of the same rows; it decides between equal values, as of runs that answer one thing to
-            everything yet.
+        loss: Loss on the same rows. It decides between equal values, such as those of runs that
+            still answer one thing to everything.
     """
 
     value: float
@@ -49,10 +49,10 @@ class Rung:
 
     Attributes:
         number: From 1; the last rung is the end of the runs.
-        runs: Names of those that were to reach it.
+        runs: Names of the runs that are to reach it.
         waiting: Those of them that still have to be trained to it.
-        scores: Of those that have reached it and could go on; empty at the last rung.
-        promoted: Those that go on, the best first; empty while some are waiting.
+        scores: Scores of the runs that have reached it and could go on; empty at the last rung.
+        promoted: Names of the runs that go on, the best first; empty while some are waiting.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Rung:
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Returns those that were stopped here."""
+        """Returns the names of the runs that were stopped at this rung."""
         if self.waiting:
             return ()
         return tuple(name for name in self.scores if name not in self.promoted)
@@ -73,7 +73,7 @@ def rung_steps(steps: int, between: int) -> list[int]:
     """Returns the steps at which a run waits, and its last step.
 
     Args:
-        steps: Of the run to its end.
+        steps: Steps of the run to its end.
         between: Steps from one evaluation to the next.
 
     Example:
@@ -93,8 +93,8 @@ def climb(
     """Returns the rungs up to the first one that some runs still have to reach, or the last.
 
     Args:
-        plan: Of a sweep with rungs.
-        scores: Of the runs' histories.
+        plan: Plan of a sweep with rungs.
+        scores: Scores of all evaluations, from the runs' histories.
         over: Runs that have ended well: at their last step, or early by themselves.
         lost: Runs that diverged, collapsed, or failed and are not tried again. Another one goes on
             in their place.
@@ -153,9 +153,9 @@ def promote(
     loss, then with fewer steps, then to the earlier one of the plan.
 
     Args:
-        plan: Of the sweep.
-        index: Of the rung, from 0.
-        scores: Of the runs that can go on.
+        plan: Plan of the sweep.
+        index: Number of the rung, from 0.
+        scores: Scores of the runs that can go on.
         lost: Those of them that came to nothing above this rung; they take nobody's place.
         n_runs: Runs that were to reach the rung, those that failed too.
         spent: Steps of the sweep up to this rung, all runs together.

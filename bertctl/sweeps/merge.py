@@ -19,9 +19,9 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
     """Copies the finished runs of several folders of one sweep into one.
 
     Args:
-        folders: at least one; each with a plan.json.
-        output: where to; may hold a merge of the same sweep already.
-        listener: hears what was found, and what is missing.
+        folders: At least one folder of a shard, each with a plan.json.
+        output: Folder of the merged sweep; it may have a merge of the same sweep already.
+        listener: Receives the number of runs, and a warning if some are missing.
 
     Raises:
         UsageError: no folder; or they are shards of different sweeps, with what differs; or the

@@ -62,7 +62,7 @@ def sweep_report(document: SweepDocument, folder: Path, *, recipe: str = "") -> 
 
     Args:
         document: content of sweep.json.
-        folder: of its pictures.
+        folder: Folder of its pictures.
         recipe: content of best.yaml; empty where there is none.
     """
     sections = [

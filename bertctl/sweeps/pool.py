@@ -60,13 +60,13 @@ class Pool:
     anew and read for themselves.
 
     Args:
-        settings: of the workers.
-        encoded: rows and tokens, for forked ones; without any, workers are started anew.
-        jobs: number of workers.
+        settings: Settings of the workers.
+        encoded: Rows and tokens for forked workers, by key; if empty, workers are started anew.
+        jobs: Number of workers.
         devices: GPUs, handed out in turn; empty on a CPU.
-        request: of a job of a batch system: heard before the pool was there, and no second signal
-            kills the workers, as the batch system does that itself. None where a person may press
-            Ctrl-C twice.
+        request: Signal to a job of a batch system, which may have come before there was a pool. A
+            second signal then kills no workers, as the batch system does that itself. None if a
+            person may press Ctrl-C twice.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     Forked workers then have it, and nothing is computed.
 
     Args:
-        source: the model; its family's file is imported, if transformers makes it.
-        auto_class: of transformers, with the task's head.
+        source: Files of the model; its module is imported, if it is one of transformers.
+        auto_class: Name of transformers' auto class with the task's head.
     """
     from bertctl.modeling.fast.torch_bert import FAMILIES
 

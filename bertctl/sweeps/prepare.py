@@ -49,7 +49,7 @@ class SweepRequest:
     """Request for a sweep.
 
     Attributes:
-        recipe: the base.
+        recipe: Base recipe.
         settings: dotted field -> value, for each setting; None for those around the values of the
             preset `auto`.
         seeds: `init` and `order`, for each seed.
@@ -92,8 +92,9 @@ class SweepCell:
         seed: number of its seed.
         fold: number of the fold that is held out, from 1; None without folds.
         recipe: what to run; device, precision and threads are resolved once it has a name.
-        key: names its `Encoded`.
-        name: of its folder, the hash of what decides its numbers; empty before its data is read.
+        key: Key of its encoded rows, see `encoding_key`.
+        name: Name of its folder: a hash of all that decides its scores. Empty before its data is
+            read.
     """
 
     setting: int
@@ -111,9 +112,9 @@ class Sweep:
     Attributes:
         plan: content of plan.json.
         cells: all of them, of all shards.
-        encoded: what they read, by key.
+        encoded: Encoded rows of the cells, by key.
         folder: SWEEP.
-        request: what was asked for.
+        request: The request that it was made from.
     """
 
     plan: SweepPlan

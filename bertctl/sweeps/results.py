@@ -42,8 +42,8 @@ class CellResult:
     """Result of one run of the plan.
 
     Attributes:
-        name: of its folder: 16 hexadecimal digits.
-        path: of its folder, whether or not it is there.
+        name: Name of its folder: 16 hexadecimal digits.
+        path: Path of its folder, whether or not it is there.
         setting: number in the plan's settings.
         seed: number in the plan's seeds.
         fold: number of the fold that is held out, from 1; None without folds.
@@ -82,10 +82,11 @@ class Score:
     Attributes:
         setting: number.
         seed: number.
-        cells: one, or one per fold.
-        state: the worst of them.
-        value: None where one of them has none.
-        how: from one run; from the answers of all folds together; or the mean over the folds.
+        cells: Its run, or one run per fold.
+        state: The worst state of these runs.
+        value: Primary metric; None if one of the runs has none.
+        how: Whether it is that of one run, of the answers of all folds together, or the mean over
+            the folds.
     """
 
     setting: int
@@ -182,8 +183,8 @@ def read_ladder(
     """Reads how far successive halving has come; see `climb`.
 
     Args:
-        plan: Of the sweep, with rungs.
-        cells: Its runs, as `read_cell` gives them.
+        plan: Plan of a sweep with rungs.
+        cells: Results of its runs, as `read_cell` gives them.
         retried: Runs that failed in an earlier call, and are tried again in this one.
     """
     scores = {cell.name: scores_by_step(RunFolder(cell.path), plan) for cell in cells}
@@ -377,8 +378,8 @@ def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
     """Returns what each example adds to the sweep's metric.
 
     Args:
-        plan: of the sweep.
-        lines: predictions of one run, or of all folds of a seed.
+        plan: Plan of the sweep.
+        lines: Predictions of one run, or of all folds of a seed.
 
     Raises:
         DataError: lines that don't give the metric.

@@ -66,9 +66,9 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
     If requested, it scores the chosen run on test.
 
     Args:
-        sweep: made ready; its folder is made, or holds a part of it already.
-        started: `time.perf_counter()` when the wall time began; now when left out.
-        listener: hears of every run that ends.
+        sweep: The sweep, made ready. Its folder is made, or has a part of it already.
+        started: `time.perf_counter()` when the wall time began; None for now.
+        listener: Receives a message on every run that ends.
 
     Returns:
         The exit code of the first run that failed; 0 where none did. A run that diverged is a

@@ -51,7 +51,7 @@ class SlurmCluster:
     beside the one that is submitted in place of the lost one.
 
     Args:
-        folder: Of submitit's files.
+        folder: Folder for submitit's files.
         cells: Names of the runs.
         cpus: Processors that a job asks for.
         gpus: GPUs that a job asks for; None without.
@@ -170,9 +170,9 @@ class SlurmCluster:
 
 
 def _appears(path: Path) -> bool:
-    """Returns whether a file is seen within a minute.
+    """Returns whether a file can be seen within a minute.
 
-    NFS remembers for a while what is not there.
+    A client of NFS may not see a new file for a while, as it remembers that there was none.
     """
     for _ in range(SECONDS_UNSEEN):
         with contextlib.suppress(OSError):
@@ -198,6 +198,7 @@ def _refusal(message: str) -> RefusedJobError:
 
 
 def _is_option(variable: str) -> bool:
+    """Returns whether an environment variable is an option of `sbatch`."""
     return variable.startswith("SBATCH_")
 
 
@@ -209,19 +210,19 @@ def _message_of_sbatch(stderr: str) -> str:
 
 @contextlib.contextmanager
 def _silent_thread() -> Iterator[None]:
-    """Keeps off stderr what this thread writes.
+    """Drops what this thread writes to stderr.
 
-    The library submitit repeats there what `sbatch` says, which is in its error as well.
+    The library submitit writes the message of `sbatch` there, which its error has as well.
     """
     with contextlib.redirect_stderr(cast(TextIO, _OtherThreads(sys.stderr))):
         yield
 
 
 class _OtherThreads:
-    """A stream that takes what other threads write.
+    """Stream that drops what the thread writes that made it, and passes on the rest.
 
     Args:
-        stream: Receives it.
+        stream: Receives what other threads write.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -70,7 +70,7 @@ class QueuedJob:
     Attributes:
         id: Slurm's number.
         state: Such as `PENDING`, `RUNNING` or `NODE_FAIL`.
-        name: As it was submitted.
+        name: Name that it was submitted with.
         reason: Why it waits, such as `Resources` or `PartitionTimeLimit`.
         script: Path of its batch script.
     """
@@ -97,12 +97,12 @@ class SlurmQueue:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._lock = threading.Lock()
-        self._jobs: dict[str, QueuedJob] = {}
-        self._polls = 0
+        self._jobs: dict[str, QueuedJob] = {}  # of the last answer, by id
+        self._polls = 0  # answers so far
         self._polled_at = float("-inf")
-        self._missing_since: dict[str, int] = {}
+        self._missing_since: dict[str, int] = {}  # job -> number of polls when it was first missing
         self._is_silent = False
-        self._reasons: set[str] = set()
+        self._reasons: set[str] = set()  # why jobs are stuck; each was warned of
 
     def check(self) -> None:
         """Asks once, before anything is submitted.
@@ -192,6 +192,11 @@ class SlurmQueue:
         )
 
     def _warn(self, problem: str) -> None:
+        """Warns that Slurm does not answer, once until it answers again.
+
+        Args:
+            problem: Why it does not answer; empty if it does.
+        """
         if problem and not self._is_silent:
             self._listener.warn(f"Slurm does not answer, and is asked again: {problem}")
         self._is_silent = bool(problem)
@@ -243,12 +248,15 @@ def _read_jobs(answer: str) -> dict[str, QueuedJob]:
 
 
 def last_words(log: Path) -> str:
-    """Returns the last line of a job's log, for a message; empty where there is none."""
+    """Returns the last line of a job's log that is not blank, for a message; empty if none is."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return ""
-    return shorten(next((line.strip() for line in reversed(lines) if line.strip()), ""), 160)
+    for line in reversed(lines):
+        if line.strip():
+            return shorten(line.strip(), 160)
+    return ""
 
 
 def job_names(cells: Mapping[str, object] | Collection[str]) -> dict[str, str]:
@@ -263,7 +271,7 @@ def seconds_before_limit(time_limit: str) -> int:
     while it starts.
 
     Args:
-        time_limit: As `sbatch --time` takes it; empty where the partition's own counts.
+        time_limit: Limit as `sbatch --time` takes it; empty for that of the partition.
     """
     limit = _seconds_of_limit(time_limit)
     if limit is None:

@@ -67,7 +67,7 @@ class WorkerSettings:
         folder: SWEEP.
         recipes: name of a cell -> its recipe, as `model_dump` gives it.
         keep: `best`, `all` or `none`.
-        parent: the sweep's process.
+        parent: Id of the sweep's process.
         locks: open files of the parent's locks, which a forked worker must not hold on to.
         device: GPU that this worker sees, as CUDA_VISIBLE_DEVICES names it; None without.
         trains_again: whether a run that is done is trained again, because its model was not kept.
@@ -92,7 +92,7 @@ class CellReply:
     """Reply of a worker about a cell that is over.
 
     Attributes:
-        cell: its name.
+        cell: Name of the cell.
         state: `done`, `failed`, `interrupted`, or `paused` where it waits at a rung.
         message: why it failed.
         code: exit code of the error.
@@ -111,7 +111,7 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
 
     Args:
         connection: to the parent; JSON in both directions.
-        settings: of the worker.
+        settings: Settings of the worker.
         encoded: rows read and tokenized by the parent; empty where this process has to do it
             itself.
     """
