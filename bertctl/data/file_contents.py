@@ -165,13 +165,13 @@ def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
 
 
 def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> bool:
-    """Returns whether the records of a table, but for a few, are as wide as its header.
+    """Returns whether nearly all records of a table have as many fields as its header.
 
     Args:
-        lines: with the header.
-        delimiter: that parts the fields.
-        width: fields of the header.
-        sure: what is returned where there is no record yet.
+        lines: First lines of the file, with the header.
+        delimiter: Between the fields.
+        width: Fields of the header.
+        sure: What is returned if there is nothing but the header.
     """
     try:
         widths = [len(record) for record in csv.reader(lines[1:], delimiter=delimiter) if record]
@@ -181,5 +181,6 @@ def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> boo
         return sure
     if len(widths) > 1:
         widths = widths[:-1]  # the last record may be cut off
-    # A text may have a separator in it that is not quoted.
-    return sum(n_fields == width for n_fields in widths) >= 0.9 * len(widths)
+    # Not all: a text may have a separator in it that is not quoted.
+    n_fitting = sum(n_fields == width for n_fields in widths)
+    return n_fitting >= 0.9 * len(widths)

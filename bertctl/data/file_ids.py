@@ -109,7 +109,10 @@ class FileIds:
     def _attach_packed(
         self, rows: Rows, values: Sequence[Any], table: Table, *, as_ids: bool
     ) -> Rows:
-        """Returns the rows of a large file with their ids, without a Python object for each."""
+        """Returns the rows of a large file with their ids, without a Python object for each.
+
+        Arguments are as of `attach`; `values` is the packed column of ids.
+        """
         texts = column_of("" if _is_blank(value) else str(value) for value in values)
         hashes = array("q", (hash(text) for text in texts if text))
         numbers = np.frombuffer(hashes, dtype=np.int64)

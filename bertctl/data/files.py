@@ -714,7 +714,7 @@ def _typed_table(
         columns: Name -> cells. Those with classes are replaced in place.
         features: Of the columns that have classes, as `class_features` returns them.
         source: Name of the file.
-        first: Number of the first row in the file.
+        first: How many rows of the file are before these.
     """
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]

@@ -51,7 +51,8 @@ def unfolded(table: Table, *, train: bool) -> Table:
                 remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": '
                 "[...]}.",
             )
-    if "pos" in table.columns and any(isinstance(value, list) for value in table.columns["pos"]):
+    has_lists = any(isinstance(cell, list) for cell in table.columns.get("pos", ()))
+    if has_lists:  # FlagEmbedding's form
         return _unfold_lists(table, train=train)
     if train:
         return _unfold_negatives(table)

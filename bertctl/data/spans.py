@@ -160,7 +160,8 @@ def tags_of_spans(
 ) -> list[str]:
     """Returns spans as tags in IOB2, one per word.
 
-    A span that begins or ends inside a word becomes the whole word.
+    A span that begins or ends inside a word is widened to the whole word. If an earlier span has
+    all of its words then, it is lost.
 
     Args:
         spans: start, end (in characters) and label.
@@ -182,7 +183,8 @@ def tags_of_spans(
     misaligned.overlapping += len(spans) - len(allowed_spans)
     for start, end, label in sorted(allowed_spans):
         span_text = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
-        if not 0 <= start < end <= len(text) or not text[start:end].strip():
+        is_in_text = 0 <= start < end <= len(text)
+        if not is_in_text or not text[start:end].strip():
             length = count(len(text), "character")
             message = f"{where}: the span {span_text} is not in its text of {length}, or is empty"
             raise DataError(

@@ -598,7 +598,9 @@ def _refuse_spacy_paragraphs(table: Table) -> None:
     Raises:
         DataError: with how to convert it.
     """
-    paragraphs = table.columns.get("paragraphs", [None])[0]  # of the first document
+    if "paragraphs" not in table.columns:
+        return
+    paragraphs = table.columns["paragraphs"][0]  # of the first document
     if not isinstance(paragraphs, list) or not paragraphs:
         return
     if isinstance(paragraphs[0], dict) and "sentences" in paragraphs[0]:

@@ -152,7 +152,8 @@ def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: boo
     if signature is not None:
         noun, remedy = signature
         raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
-    if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
+    is_plain = len(head) > 0 and not is_packed
+    if is_plain and source != "-" and source.suffix.lower() == ".gz":
         plain = source.with_suffix("")
         remedy = (
             f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip "

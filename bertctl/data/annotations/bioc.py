@@ -43,6 +43,8 @@ def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
         return list(document)
     entries: list[Mapping[str, Any]] = []
     for collection in document:
+        # What is no collection is added as it is, and makes all of it no BioC, unless it is a
+        # document.
         entries += entries_of(collection) or [collection]
     if all(map(_is_entry, entries)):
         return entries
@@ -256,10 +258,11 @@ def _entry(document: Document) -> dict[str, Any]:
         "text": document.text,
         "sentences": [],
         "annotations": annotations,
+        "relations": [],
     }
     return {
         "id": document.id,
         "infons": {},
-        "passages": [{**passage, "relations": []}],
+        "passages": [passage],
         "relations": [],
     }
