@@ -28,6 +28,7 @@ import numpy as np
 from bertctl.arrays import Floats, Ints
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.task_names import PRETRAINING
+from bertctl.modeling.families import model_sizes
 from bertctl.progress import Listener
 from bertctl.run_documents.performance_document import TimeLimitUse
 from bertctl.runtime.batching import Plan
@@ -72,6 +73,9 @@ _CLOSING_SHARE_OF_LOADING = 0.4
 busy machine both take longer."""
 _MOST_BATCHES = 20_000
 """Batches of an epoch whose work is computed; the others are like them."""
+
+_USUAL_WIDTH = 768
+"""Width of an encoder whose config.json has none."""
 
 
 @dataclass(frozen=True)
@@ -592,7 +596,7 @@ class _Work:
         self._lengths = job.training_features.lengths
         self._padding = job.loaded.padding
         self._parts = job.recipe.training.accumulation_steps
-        self._hidden_size = int(getattr(job.source.config, "hidden_size", 0) or 768)
+        self._hidden_size = model_sizes(job.source.config)["hidden"] or _USUAL_WIDTH
 
     def of_batches(self, batches: Plan) -> Floats:
         """Returns the (B,) work of training batches.
