@@ -1,6 +1,7 @@
-"""The files of a recipe: the one that is named, and its bases under it (`base:`).
+"""The files of a recipe: the one that was named, and its bases, the recipes that it extends.
 
-Each takes something from the environment (`environment:`). A resolved recipe has neither.
+A file names its bases under `base:`, and under `environment:` the environment variables that its
+values use as `${NAME}`. A resolved recipe has neither key.
 """
 
 import os
@@ -19,16 +20,22 @@ from bertctl.errors import BertctlError, UsageError
 from bertctl.words import did_you_mean
 
 _VARIABLE = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
+"""`${NAME}` or `${NAME:-default}`; also a `${` alone, without groups, which is refused."""
+
 _NAMES_OF_SECRETS = (
     r"(?i)token(?!iz)|secret|passw|credential|bearer|key(?!board|word)"
     r"|(^|_)(pass|pwd|pat|auth)(_|\d|$)"
 )
+"""Pattern of variable names that probably hold a secret."""
+
 _SECRETS = (
     r"\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[\w-]{8}"
     r"|-----BEGIN|://[^/@\s]+:[^/@\s]+@"
 )
+"""Pattern of values that probably are secrets: tokens, private keys, addresses with a password."""
+
 MOST_STOREYS = 30
-"""Bases that may lie under each other."""
+"""The most files that may extend each other, one above the other."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +43,10 @@ class RecipeFile:
     """One file of a recipe, read.
 
     Attributes:
-        path: of the file.
-        shown: its name in messages.
-        document: its fields, with the environment's values in them.
-        variables: of each field (dotted) with such a value, what stands in the file.
+        path: The file.
+        shown: The file's name in messages.
+        document: Its fields, in which variables are replaced by their values.
+        variables: Dotted name of a field that uses variables -> its value as written in the file.
     """
 
     path: Path
@@ -49,45 +56,54 @@ class RecipeFile:
 
 
 def read_files(path: Path, label: str) -> list[RecipeFile]:
-    """Returns the files of a recipe, each after its bases: the last one that gives a field counts.
+    """Returns the files of a recipe, each after its bases: the last file that gives a field wins.
 
-    A base of several of them is there once, before all of them.
+    A file that is a base of several others is listed once, before all of them.
 
     Args:
-        path: of the recipe.
-        label: its name in messages.
+        path: File of the recipe.
+        label: The recipe's name in messages.
 
     Raises:
-        UsageError: a base that is no recipe, bases in a circle, a variable that is called like a
-            secret; or a run's recipe with a base: others may have made it, and it needs none.
-        UnavailableError: a file is not there, or can't be read.
+        UsageError: A base is no recipe, files are bases of each other, or a variable is called
+            like a secret. A recipe in a run folder may have no base and no variables: it needs
+            none, and may come from another person.
+        UnavailableError: A file does not exist, or can't be read.
     """
     files: dict[Path, RecipeFile] = {}
     _read(path, label, {}, files)
     return [*files.values()]
 
 
-def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, RecipeFile]) -> None:
-    """Adds a file to those that were found, its bases before it.
+def _read(
+    path: Path, label: str, extending: Mapping[Path, str], files: dict[Path, RecipeFile]
+) -> None:
+    """Reads a recipe file and its bases.
 
-    `above` are the files whose base it is.
+    Args:
+        path: The file.
+        label: The file's name in messages.
+        extending: Files that lead here, each a base of the one before -> their names in messages.
+        files: Files read so far. The bases that are not among them are added, then this file.
     """
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
     file = RecipeFile(path, label, document)
-    places_of_keys = {
+    message_starts = {
         key: f"{label}:{document.lines[key,]}: {key}: "
         for key in OF_FILES
         if (key,) in document.lines
     }
-    if places_of_keys and is_of_run(path):
+    if message_starts and is_of_run(path):
         raise UsageError(
-            f"{min(places_of_keys.values())}the recipe of a run is whole, and has none",
+            f"{min(message_starts.values())}the recipe of a run is whole, and has none",
             remedy="Take it out.",
         )
-    variables, bases = (_names(document, key) for key in ("environment", "base"))
+    # These keys are no fields: they are removed from the document before others read it.
+    variables = _pop_names(document, "environment")
+    bases = _pop_names(document, "base")
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
         message = (
-            f"{places_of_keys['environment']}'{name}' is called like a secret, and every run "
+            f"{message_starts['environment']}'{name}' is called like a secret, and every run "
             f"holds its recipe's values"
         )
         remedy = (
@@ -95,33 +111,39 @@ def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, R
             "value is not secret, give it another name."
         )
         raise UsageError(message, remedy=remedy)
-    if "environment" in places_of_keys:
+    if "environment" in message_starts:
         _fill(file, variables)
-    above = {**above, path.resolve(): label}
+
+    extending = {**extending, path.resolve(): label}
     for base in bases:
         try:
             base_path = find_recipe(base, folder=path.parent)
         except BertctlError as error:
             raise type(error)(
-                places_of_keys["base"] + error.message, remedy=error.remedy
+                message_starts["base"] + error.message, remedy=error.remedy
             ) from error
-        if base_path.resolve() in above or len(above) > MOST_STOREYS:
-            if base_path.resolve() in above:
+        is_circle = base_path.resolve() in extending
+        if is_circle or len(extending) > MOST_STOREYS:
+            if is_circle:
                 reason = "a recipe can't be its own base"
             else:
                 reason = f"more than {MOST_STOREYS} storeys"
             raise UsageError(
-                f"{places_of_keys['base']}{reason}: {' -> '.join([*above.values(), base])}"
+                f"{message_starts['base']}{reason}: {' -> '.join([*extending.values(), base])}"
             )
         if base_path.resolve() not in files:
+            # A built-in recipe is shown by its file name, wherever bertctl is installed.
             is_path = "/" in base or base_path.parent == path.parent
             shown_name = str(base_path) if is_path else base_path.name
-            _read(base_path, shown_name, above, files)
+            _read(base_path, shown_name, extending, files)
     files[path.resolve()] = file
 
 
-def _names(document: Document, key: str) -> list[str]:
-    """Takes a name, or a list of them, out of a document."""
+def _pop_names(document: Document, key: str) -> list[str]:
+    """Removes a key from a document, and returns its names: one, or a list.
+
+    If its value is anything else, that is added to the document's problems.
+    """
     value = document.values.pop(key, None)
     if value is None:
         names = []
@@ -138,17 +160,18 @@ def _names(document: Document, key: str) -> list[str]:
 
 
 def _fill(file: RecipeFile, names: Sequence[str]) -> None:
-    """Puts values of the environment into those of a file.
+    """Replaces the environment variables in a file's values, in place.
 
-    A wrong value is noted as a problem, and its field left out.
+    A field whose variables have no usable value is removed, and a problem is added instead.
+
+    Args:
+        file: The file.
+        names: Variables that it may use: those that it lists under `environment`.
     """
     top = file.document.values
-    # "" stands for the fields at the top, such as `name`.
-    sections: dict[str, Any] = {
-        "": top,
-        **{name: inner for name, inner in top.items() if isinstance(inner, dict)},
-    }
-    for section, values in sections.items():
+    sections = {name: values for name, values in top.items() if isinstance(values, dict)}
+    # "" stands for the fields outside of sections, such as `name`.
+    for section, values in {"": top, **sections}.items():
         with_variables = {
             key: value
             for key, value in values.items()
@@ -160,29 +183,48 @@ def _fill(file: RecipeFile, names: Sequence[str]) -> None:
             try:
                 values[key] = _filled(value, dotted, names)
             except UsageError as error:
-                line = file.document.lines[(section, key) if section else (key,)]
+                key_path = (section, key) if section else (key,)
+                line = file.document.lines[key_path]
                 file.document.problems.append((line, f"{dotted}: {error.message}"))
                 del values[key]
 
 
 def _filled(raw: Any, dotted: str, names: Sequence[str], *, in_list: bool = False) -> Any:
-    """Returns a value; a text with variables is read anew, as `--set` would read it."""
+    """Returns a field's value with its variables replaced.
+
+    A text that had variables is then read as `--set` would read it: `${N}` can become a number.
+
+    Args:
+        raw: The value as written, or an item of it.
+        dotted: The field.
+        names: Variables that may be used.
+        in_list: Whether `raw` is an item of the field's list.
+    """
     if isinstance(raw, list):
         return [_filled(item, dotted, names, in_list=True) for item in raw]
     if not isinstance(raw, str) or "${" not in raw:
         return raw
+
+    # An unknown field is refused later, with the text as its value.
+    schema: dict[str, Any] = {"type": "string"}
     if dotted in fields():
-        kind: dict[str, Any] = field_schema(dotted)
-    else:
-        kind = {"type": "string"}
+        schema = field_schema(dotted)
+    if in_list:
+        schema = schema.get("items", schema)
     text = _VARIABLE.sub(lambda match: _value(match, names), raw)
-    return read_value(
-        text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string"
-    )
+    return read_value(text, as_text=schema["type"] == "string")
 
 
 def _value(match: re.Match[str], names: Sequence[str]) -> str:
-    """Returns what stands in a variable's place."""
+    """Returns the text that replaces a variable: its value, or else its default.
+
+    Args:
+        match: A match of `_VARIABLE`.
+        names: Variables that may be used.
+
+    Raises:
+        UsageError: The variable is not among them, has no value, or holds a secret.
+    """
     name = match[1]
     default = match[2]
     if name is None:
@@ -196,7 +238,8 @@ def _value(match: re.Match[str], names: Sequence[str]) -> str:
             f"the environment variable {name} is not set, or empty; set it, or write "
             f"${{{name}:-default}}"
         )
-    if re.search(_SECRETS, value) or value != value.encode("utf-8", "ignore").decode():
+    is_utf8 = value == value.encode("utf-8", "ignore").decode()
+    if re.search(_SECRETS, value) or not is_utf8:
         raise UsageError(
             f"the value of {name} looks like a secret or is not UTF-8, and every run holds "
             f"its recipe"

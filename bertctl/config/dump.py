@@ -31,36 +31,36 @@ from bertctl.words import harmless
 _WIDTH = 110
 
 NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
-"""Fields that decide numbers by the content behind them, or decide none."""
+"""Fields that are not in a recipe's hash: they change no number, or only by a file's content."""
 
 
 def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = None) -> str:
-    """Returns the recipe as YAML.
+    """Returns the recipe as YAML, which `load_recipe` reads back equal.
 
-    It has a comment with the command that runs it, then each field under its docstring.
-
-    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be
-    the defaults. A field that the preset `auto` is to choose is a comment.
+    A comment with a command comes first, then each field under its docstring. The settings of
+    other tasks are left out: they have their defaults. A field that the preset `auto` chooses
+    later is written as a comment.
 
     Args:
-        recipe: what to write.
-        command: such as `bertctl finetune RUN/recipe.yaml`.
-        only: Fields to write; the others are left to their defaults. None writes all.
+        recipe: The recipe.
+        command: The command that runs the file, such as `bertctl finetune RUN/recipe.yaml`.
+        only: Dotted names of the fields to write; None writes all.
     """
     lines = [f"# {harmless(' '.join(command.split()))}"]
     if only is not None:
         lines.append("# Every other field has its default, and paths are relative to this file.")
     open_fields = fields_left_to_auto(recipe)
-    section_before = ""
+    current_section = ""
     for dotted, value in own_fields(recipe):
         if only is not None and dotted not in only:
             continue
         section, _, name = dotted.rpartition(".")
         indent = "  " if section else ""
-        if section != section_before:
+        if section != current_section:
             lines += ["", *_comment(section_docs()[section], ""), f"{section}:"]
-            section_before = section
+            current_section = section
         elif not section:
+            # Fields outside of sections, which come first, are parted by blank lines.
             lines.append("")
         lines += _comment(field_docs()[dotted].text, indent)
         if dotted in open_fields:
@@ -71,33 +71,33 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
 
 
 def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
-    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers.
+    """Returns the SHA-256 (hexadecimal) of everything that decides a run's numbers.
 
-    That is the settings, the data by content and the model by its files.
+    That is: the settings, the content of the data, and the model's files. Names, descriptions,
+    paths, logging, what is saved of the texts, and settings of other tasks are left out.
 
-    Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other
-    tasks' settings.
+    The hash of a recipe must not change from one version of bertctl to the next. So a field that
+    came later counts only if it is used, and a removed one counts with its old default.
 
     Args:
-        recipe: resolved: with the device, precision and threads that are used in place of `auto`
-            and nothing.
-        data_hashes: split (or metric script) -> hash of its content.
-        model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
+        recipe: The recipe with the device, precision and threads that are really used, not `auto`.
+        data_hashes: Split (or metric script) -> hash of its content.
+        model_hash: Hash of the encoder's files, in place of `model.name` and `model.revision`.
     """
-    overridden = dict(own_fields(recipe))
-    decides = {
-        dotted: value
-        for dotted, value in overridden.items()
-        if dotted not in NOT_IN_HASH
-        and not (dotted in marked(Mark.LATER) and value == fields()[dotted].get_default())
-    }
-    own_sections = {dotted.partition(".")[0] for dotted in overridden}
-    decides |= {
-        dotted: value
-        for dotted, value in REMOVED.items()
+    values = dict(own_fields(recipe))
+    hashed: dict[str, Any] = {}
+    for dotted, value in values.items():
+        is_unused = dotted in marked(Mark.LATER) and value == fields()[dotted].get_default()
+        if dotted not in NOT_IN_HASH and not is_unused:
+            hashed[dotted] = value
+    own_sections = {dotted.partition(".")[0] for dotted in values}
+    hashed |= {
+        dotted: old_default
+        for dotted, old_default in REMOVED.items()
         if dotted.partition(".")[0] in own_sections
     }
-    document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
+
+    document = {"recipe": hashed, "data": dict(data_hashes), "model": model_hash}
     canonical = json.dumps(
         document,
         sort_keys=True,
@@ -111,11 +111,14 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
 def differing(
     before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH
 ) -> list[tuple[str, Any, Any]]:
-    """Returns the fields that are not the same in two recipes, `but` for some.
+    """Returns the fields in which two recipes differ: (dotted name, old value, new value) each.
 
-    Each has its name, the value then, and the value now.
+    A setting that only one of the recipes has, because their tasks differ, is None in the other.
 
-    A field of the task of one of them alone is None in the other.
+    Args:
+        before: The old recipe.
+        now: The new recipe.
+        but: Dotted names of fields that are not compared.
     """
     old_values = dict(own_fields(before))
     new_values = dict(own_fields(now))
@@ -125,14 +128,16 @@ def differing(
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """Yields the fields of the recipe's shared sections and of its task's section.
+    """Yields (dotted name, value) of the fields that can matter for the recipe's task.
 
-    It yields those of a probe where it is one.
+    Sections of other tasks are left out, and so are those of a probe, few-shot training, LoRA and
+    distillation if the recipe does not change them.
 
-    The value of a field that the preset `auto` is to choose is `auto`.
+    The value of a field that the preset `auto` chooses later is the text `auto`.
     """
     values = shown_values(recipe)
     left_out = {section for task, section in TASK_SECTIONS.items() if task != recipe.task}
+    # Masking belongs to pretraining, beside the task's own section.
     if recipe.task != PRETRAINING:
         left_out.add("masking")
     if recipe.probe == ProbeSection():
@@ -145,8 +150,12 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
         left_out.add("distillation")
     for dotted in fields():
         section, _, name = dotted.rpartition(".")
-        if section not in left_out:
-            yield dotted, values[section][name] if section else values[name]
+        if section in left_out:
+            continue
+        if section:
+            yield dotted, values[section][name]
+        else:
+            yield dotted, values[name]
 
 
 def _comment(text: str, indent: str) -> list[str]:

@@ -1,6 +1,7 @@
-"""What the schema says of each recipe field, read from its source.
+"""The documentation of each recipe field, read from the source code of `recipe_sections.py`.
 
-Help and completion do not wait for pydantic.
+The file is parsed, not imported: it needs pydantic, whose import would slow down help and
+completion.
 """
 
 import ast
@@ -17,11 +18,11 @@ _SCHEMA = Path(__file__).with_name("recipe_sections.py")
 
 
 class FieldDoc(NamedTuple):
-    """What stands in the schema about one field.
+    """Documentation of one recipe field.
 
     Attributes:
-        text: its docstring as one line.
-        choices: the words that fit, where only some do.
+        text: The field's docstring as one line.
+        choices: The words that the field accepts; empty if it accepts other values.
     """
 
     text: str
@@ -29,10 +30,7 @@ class FieldDoc(NamedTuple):
 
     @property
     def help_text(self) -> str:
-        """Docstring in two paragraphs.
-
-        They are its first sentence with what is said of the default, and the rest.
-        """
+        """Docstring in two paragraphs: its first sentence with the default, and the rest."""
         summary, *sentences = self.text.replace(". ", ".\n").splitlines()
         defaults = [sentence for sentence in sentences if sentence.startswith("Default: ")]
         details = [sentence for sentence in sentences if sentence not in defaults]
@@ -41,18 +39,19 @@ class FieldDoc(NamedTuple):
 
 @functools.cache
 def field_docs() -> Mapping[str, FieldDoc]:
-    """Returns the documentation of every field of a recipe by its dotted name.
-
-    It is in the schema's order.
-    """
+    """Returns the documentation of every recipe field by its dotted name, in the schema's order."""
     classes = documented_classes(_SCHEMA)
     docs: dict[str, FieldDoc] = {}
     for name, annotation, doc in classes["RecipeFields"]:
+        # The annotation of a section is the name of its class.
         if isinstance(annotation, ast.Name) and annotation.id in classes:
-            docs |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]}
+            fields_of_section = classes[annotation.id]
+            docs |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in fields_of_section}
         else:
             docs[name] = doc
-    return docs | {"task": docs["task"]._replace(choices=task_names())}
+    # The type of `task` is a plain text, so its choices are not in the source.
+    docs["task"] = docs["task"]._replace(choices=task_names())
+    return docs
 
 
 @functools.cache
@@ -67,9 +66,10 @@ def section_docs() -> Mapping[str, str]:
 
 @functools.cache
 def documented_classes(source: Path) -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
-    """Returns the attributes with a docstring of each class of a Python file.
+    """Returns the attributes of each class of a Python file that have a docstring under them.
 
-    Each has its name, annotation and documentation.
+    Returns:
+        Name of the class -> (name, annotation, documentation) of each such attribute.
     """
     tree = ast.parse(source.read_text(encoding="utf-8"))
     return {
@@ -78,7 +78,11 @@ def documented_classes(source: Path) -> dict[str, list[tuple[str, ast.expr, Fiel
 
 
 def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]]:
-    """Yields name, annotation and documentation of each attribute with a docstring under it."""
+    """Yields name, annotation and documentation of each attribute with a docstring under it.
+
+    Args:
+        body: The statements of a class, in which the docstring is a statement of its own.
+    """
     for statement, below in itertools.pairwise(body):
         match statement, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
@@ -94,17 +98,16 @@ def _fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr, FieldDoc]
 
 
 def _choices(annotation: ast.expr) -> Iterator[str]:
-    """Yields the words of each `Literal` in an annotation."""
+    """Yields the words of each `Literal` in an annotation: `Literal["a", "b"] | None` -> a, b."""
     for node in ast.walk(annotation):
         match node:
             case ast.Subscript(value=ast.Name(id="Literal")):
-                yield from (
-                    str(leaf.value) for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)
-                )
+                constants = [leaf for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)]
+                yield from (str(constant.value) for constant in constants)
 
 
 def _losses(annotation: ast.expr) -> Mapping[str, Loss]:
-    """Returns the losses that a field accepts, by name; none where it names no loss."""
+    """Returns the losses by name that a field accepts; empty if its type is not one of losses."""
     for node in ast.walk(annotation):
         if isinstance(node, ast.Name) and node.id in LOSS_TYPES:
             return LOSS_TYPES[node.id]

@@ -46,25 +46,26 @@ REACHING = (*CODE, "runtime.log_to", "runtime.mlflow_register")
 """Fields that name code or a place on the network."""
 
 _NOT_INHERITED = ("name", "description")
-"""Fields that say what a file is, and nothing of those whose base it is."""
+"""Fields that describe one file. A recipe does not take them from its bases."""
 
 _NAMES_OF_SPLITS = ("train", "training", "data")
-"""Names of files that say nothing of what is in them."""
+"""Names of files that do not describe the data in them."""
 
 
 class Origin(NamedTuple):
-    """Where a value was given. Later ones count more, and stand later among the problems.
+    """Source of a field's value. Origins are ordered by rank, then by line.
+
+    The value of a higher rank wins, and its problems are listed later.
 
     Attributes:
-        rank: of the source: the number of the file, bases first; what is typed comes after all of
-            them.
-        line: in the file; 0 for what was typed.
-        shown: the place, for messages.
-        kind: base, file, environment or option; default where nobody gave the value.
-        file: the recipe's file that it stands in.
-        via: the variables that it was made of, as they are written; or the preset that it belongs
-            to.
-        absolute: the paths in it that were given as absolute ones.
+        rank: Number of the recipe's file, bases first; `sys.maxsize` for what was typed, -1 for
+            defaults.
+        line: Line in the file. What was typed has 0 (`--set`) or 1 (options), only for the order.
+        shown: Where the value was given, for messages, such as `recipe.yaml:12`.
+        kind: base, file, environment or option; default if nobody gave the value.
+        file: The recipe file that the value was read from.
+        via: The value as written, if it names environment variables; or the preset that set it.
+        absolute: Those of the field's paths that were given as absolute paths.
     """
 
     rank: int
@@ -124,28 +125,41 @@ def trace_recipe(
     layers.add_preset()
     layers.prefer_epochs()
     recipe = _named_after_data(layers.recipe())
+    # No output of this command may overwrite what the recipe reads: its bases are read, too.
     protect(*named_files(recipe), *(file.path for file in files[:-1]))
     return recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()}
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
-    """Returns a task's recipe under the name of the person's own data, without its how-to."""
+    """Returns a task's built-in recipe with a name that tells the user's data.
+
+    A built-in recipe such as `text-classification` is used for any data. Its name is replaced by
+    that of the data set or training file. Its description explains how to use it with a file, so
+    it is left out once a file is given. Other recipes are returned unchanged.
+    """
     data = recipe.data
-    file = Path(recipe.data.train_file or "")
     changed = {}
-    if data.train_file and recipe.description == _how_to(recipe.task):
+    if data.train_file and recipe.description == _description_of_builtin(recipe.task):
         changed["description"] = ""
-    if recipe.name in task_names() and (data.name or data.train_file):
-        stem = file.name.partition(".")[0]
-        changed["name"] = recipe_name(
-            data.name or (file.parent.name if stem.lower() in _NAMES_OF_SPLITS else stem)
-        )
+    if recipe.name in task_names():
+        if data.name:
+            changed["name"] = recipe_name(data.name)
+        elif data.train_file:
+            changed["name"] = recipe_name(_name_of_rows(Path(data.train_file)))
     return recipe.model_copy(update=changed)
 
 
+def _name_of_rows(file: Path) -> str:
+    """Returns a name for the rows of a file: stem, or folder: `imdb/train.csv` -> `imdb`."""
+    stem = file.name.partition(".")[0]
+    if stem.lower() in _NAMES_OF_SPLITS:
+        return file.parent.name
+    return stem
+
+
 @functools.cache
-def _how_to(task: str) -> str | None:
-    """Returns what the built-in recipe of a task says to those who choose it."""
+def _description_of_builtin(task: str) -> str | None:
+    """Returns the description in the built-in recipe of a task; None if the task has no recipe."""
     path = builtin_recipes().get(task)
     if path:
         return str(read_document(path.read_text(encoding="utf-8")).values["description"])
@@ -160,10 +174,10 @@ def refuse_unnamed(
     They are accepted if the command line names them too.
 
     Args:
-        recipe: as it was read.
-        file: the recipe's.
-        named_fields: dotted fields that stand on the command line.
-        reaching: dotted fields that matter, of `REACHING`.
+        recipe: The recipe as it was read.
+        file: The recipe's file, for the message.
+        named_fields: Dotted names of the fields that were typed on the command line.
+        reaching: Dotted names of the fields to check: `REACHING`, or `CODE` alone.
 
     Raises:
         UsageError: with what the recipe names, and what allows it.
@@ -183,10 +197,15 @@ def refuse_unnamed(
 
 
 def named_files(recipe: Recipe) -> list[Path]:
-    """Returns the files and folders that a recipe names, and what else would be one by its name."""
+    """Returns the values of all fields that can be paths, as paths.
+
+    The name of a model on the hub is among them, as if it were a path. That does no harm where
+    paths are only compared.
+    """
     paths: list[Path] = []
     for dotted in marked(Mark.IS_PATH):
-        value: Any = functools.reduce(getattr, dotted.split("."), recipe)
+        section, _, name = dotted.partition(".")
+        value = getattr(getattr(recipe, section), name)
         if isinstance(value, list):
             paths.extend(map(Path, value))
         elif value:
@@ -195,20 +214,20 @@ def named_files(recipe: Recipe) -> list[Path]:
 
 
 def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
-    """Returns one field's value as `--set` would read it, and what is wrong with it.
+    """Returns one field's value as `--set` would read it, and a sentence for each of its problems.
 
-    The latter is a sentence for each thing.
+    Only the value by itself is checked, not whether it fits the other fields.
 
     Args:
-        dotted: the field.
-        raw: a text as typed, or a value that was read from YAML.
+        dotted: The field's dotted name.
+        raw: A text as typed, or a value that was read from YAML.
 
     Raises:
-        KeyError: there is no such field.
+        KeyError: No field has this name.
     """
     section, _, name = dotted.rpartition(".")
     if isinstance(raw, str):
-        value = read_value(raw, as_text=field_schema(dotted)["type"] == "string")
+        value = _read_typed(dotted, raw)
     else:
         value = raw
     if dotted in marked(Mark.IS_PATH):
@@ -217,17 +236,27 @@ def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
             return value, problems
         if isinstance(value, str):
             value = _placed(value, dotted, Path.cwd())
+    if section:
+        values = {section: {name: value}}
+    else:
+        values = {name: value}
     try:
-        Recipe.model_validate({section: {name: value}} if section else {name: value})
+        Recipe.model_validate(values)
     except ValidationError as error:
+        # The fields that this one may disagree with have defaults here, not the recipe's values.
         if not disagreements_in(error):
             entries = error.errors(include_url=False)
             return value, [describe(entry) for entry in entries if not is_said_by_another(entry)]
     return value, []
 
 
+def _read_typed(dotted: str, text: str) -> Any:
+    """Returns a field's value from the YAML that a user typed; a text needs no quotes."""
+    return read_value(text, as_text=field_schema(dotted)["type"] == "string")
+
+
 def recipe_name(text: str) -> str:
-    """Returns a text as the name of a recipe."""
+    """Returns a text as a valid name of a recipe: `my data (1)` -> `my-data-1`."""
     return re.sub(r"[^\w.-]+", "-", text).strip(".-")[:100] or "recipe"
 
 
@@ -237,7 +266,19 @@ _ENVIRONMENT = Origin(sys.maxsize, 1, "BERTCTL_DATA", "environment")
 
 
 class _Layers:
-    """The sources of one recipe, laid over each other, with where each value came from."""
+    """The sources of one recipe, laid over each other, with the origin of each value.
+
+    Files are laid first, then the `add_*` methods in the order of `trace_recipe`. Problems are
+    collected on the way, and `recipe` raises them together.
+
+    Args:
+        files: The recipe's files, bases first, as `read_files` returns them.
+        label: Name of the recipe in messages.
+
+    Attributes:
+        origins: Dotted name of a field -> where its value was given. A file's sections and unknown
+            keys are among them.
+    """
 
     def __init__(self, files: Sequence[RecipeFile], *, label: str) -> None:
         self.origins: dict[str, Origin] = {}
@@ -251,49 +292,49 @@ class _Layers:
         self._values.setdefault("name", recipe_name(self._path.stem))
 
     def _lay(self, rank: int, file: RecipeFile, *, is_base: bool) -> None:
-        """Lays a file over its bases: its fields take the place of theirs, the others stay."""
+        """Lays a file over the files before it: sets its fields and the origin of each.
 
-        def origin(line: int, via: str = "") -> Origin:
+        Args:
+            rank: Number of the file, from 0; bases come first.
+            file: The file. Its values are changed: paths become absolute, removed fields go.
+            is_base: Whether another file extends it. Its name and description are then left out.
+        """
+
+        def origin_in_line(line: int) -> Origin:
+            """Returns the origin of what is in a line of this file."""
             return Origin(
                 rank,
                 line,
                 shown=f"{file.shown}:{line}",
                 kind="base" if is_base else "file",
                 file=file.path,
-                via=via,
             )
 
         values = file.document.values
-        # Relative paths are relative to their own file, so they are replaced before files mix.
+        # A relative path starts at the folder of its own file, which is known only here.
         given_as_absolute: dict[str, tuple[str, ...]] = {}
         for dotted in marked(Mark.IS_PATH):
             given_as_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)
         drop_removed(values)
+
         left_out = _NOT_INHERITED if is_base else ()
-        for key in values:
-            if key in left_out:
+        for key, value in values.items():
+            if key not in left_out:
+                self._values[key] = _overlaid(key, self._values.get(key), value)
+
+        for line, sentence in file.document.problems:
+            self._problems.append((origin_in_line(line), sentence))
+        for key_path, line in file.document.lines.items():
+            if key_path[0] in left_out:
                 continue
-            # A section is None if every line below `training:` is commented out.
-            empty = values[key] is None and key in sections()
-            below = self._values.get(key)
-            above = {} if empty else values[key]
-            self._values[key] = (
-                below | above if isinstance(below, dict) and isinstance(above, dict) else above
-            )
-        self._problems += [(origin(line), sentence) for line, sentence in file.document.problems]
-        lines = {
-            ".".join(key): line
-            for key, line in file.document.lines.items()
-            if key[0] not in left_out
-        }
-        for dotted, line in lines.items():
-            variables = file.variables.get(dotted, "")
-            self.origins[dotted] = origin(line, variables)._replace(
-                absolute=given_as_absolute.get(dotted, ())
+            dotted = ".".join(key_path)
+            self.origins[dotted] = origin_in_line(line)._replace(
+                via=file.variables.get(dotted, ""),
+                absolute=given_as_absolute.get(dotted, ()),
             )
 
     def add_set(self, assignment: str) -> None:
-        """Lays one `section.field=value` on top."""
+        """Lays one `section.field=value` on top; a faulty one is added to the problems."""
         dotted, separator, text = assignment.partition("=")
         dotted = dotted.strip()
         if not separator or not dotted:
@@ -303,46 +344,53 @@ class _Layers:
         elif dotted not in fields():
             self._problems.append((_SET, unknown_key(dotted)))
         else:
-            self._put(
-                dotted, read_value(text, as_text=field_schema(dotted)["type"] == "string"), _SET
-            )
+            self._put(dotted, _read_typed(dotted, text), _SET)
 
     def add_option(self, dotted: str, value: Any) -> None:
-        """Lays a command-line option on top; a path may be a `Path`, a list may be a tuple."""
+        """Lays a command-line option on top; a path may be a `Path`, a list may be a tuple.
+
+        Raises:
+            KeyError: No field has this name: a mistake in our code, not in what was typed.
+        """
         if dotted not in fields():
             raise KeyError(dotted)
+        # A recipe is validated strictly: it takes lists and texts only.
         if isinstance(value, tuple):
             value = list(value)
-        self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
+        elif isinstance(value, Path):
+            value = str(value)
+        self._put(dotted, value, _OPTION)
 
     def add_places_of_data(self) -> None:
-        """Takes BERTCTL_DATA for `data.data_dir`, and the `datasets.yaml` of a file.
+        """Sets where a data set that the recipe names is looked for, if no source sets that.
 
-        It does where a data set is named. The `datasets.yaml` lies beside the file that names it,
-        else beside the recipe.
+        `data.data_dir` becomes the folder in BERTCTL_DATA. `data.datasets_file` becomes the
+        `datasets.yaml` beside the file that sets `data.name`, or else beside the recipe.
         """
         data = self._values.get("data")
-        by = self.origins.get("data.name", DEFAULT).file or self._path
         if not isinstance(data, dict) or not data.get("name"):
             return
         folder = os.environ.get("BERTCTL_DATA")
         if folder and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
-        beside = next(
-            filter(
-                Path.is_file, (folder_of.with_name(DATASETS_FILE) for folder_of in (by, self._path))
-            ),
-            None,
-        )
-        if beside and data.get("datasets_file") is None:
-            self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
+        if data.get("datasets_file") is not None:
+            return
+
+        naming_file = self.origins.get("data.name", DEFAULT).file or self._path
+        for recipe_file in (naming_file, self._path):
+            datasets_file = recipe_file.with_name(DATASETS_FILE)
+            if datasets_file.is_file():
+                origin = DEFAULT._replace(shown=str(datasets_file))
+                self._put("data.datasets_file", str(datasets_file), origin)
+                return
 
     def add_preset(self) -> None:
-        """Puts the values of `training.preset` in place of those from weaker sources.
+        """Sets the fields of `training.preset` where they come from a source of lower rank.
 
-        Fields of the source that names the preset, and of stronger ones, stay.
+        A field that the preset's own source gives, or one of higher rank, keeps its value.
 
-        The values of `auto` depend on rows and model: the fields stay open until these are read.
+        The values of the preset `auto` depend on rows and model, and are chosen once these are
+        read. Until then its fields are left out.
         """
         training = self._values.get("training")
         if not isinstance(training, dict):
@@ -360,7 +408,13 @@ class _Layers:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
     def _leave_to_auto(self, origin: Origin) -> None:
-        """Takes out the fields that the preset `auto` chooses, if a weaker source gave them."""
+        """Removes the values of the fields that the preset `auto` chooses.
+
+        A value of the same or a higher rank stays.
+
+        Args:
+            origin: Where the preset was given.
+        """
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
             if self.origins.get(dotted, DEFAULT).rank >= origin.rank:
@@ -371,9 +425,10 @@ class _Layers:
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:
-        """Drops `training.max_steps` if a stronger source gives `training.epochs`.
+        """Drops `training.max_steps` if a source of higher rank gives `training.epochs`.
 
-        Otherwise the epochs that somebody typed would have no effect.
+        A number of steps overrides a number of epochs. A recipe's steps would thus override the
+        epochs that a user typed.
         """
         epochs_rank = self.origins.get("training.epochs", DEFAULT).rank
         steps_rank = self.origins.get("training.max_steps", DEFAULT).rank
@@ -381,36 +436,35 @@ class _Layers:
             del self._values["training"]["max_steps"], self.origins["training.max_steps"]
 
     def recipe(self) -> Recipe:
-        """Returns the checked whole.
+        """Returns the recipe of all values, checked.
 
         Raises:
-            RecipeError: with all problems, those of the file first, line by line.
+            RecipeError: With all problems, those of the files first, line by line.
         """
         self._note_addresses()
         try:
             recipe = Recipe.model_validate(self._values)
         except ValidationError as error:
             self._note(error)
-        if self._problems:
-            problems = sorted(self._problems, key=lambda problem: problem[0][:2])
-            sentences = [
-                problem_entry if isinstance(problem_entry, str) else describe(problem_entry)
-                for _, problem_entry in problems[:SHOWN]
-            ]
-            raise RecipeError(
-                self._label,
-                [
-                    f"{origin.shown}: {sentence}"
-                    for (origin, _), sentence in zip(problems, sentences, strict=False)
-                ],
-                more=max(0, len(problems) - SHOWN),
-                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with "
-                "its meaning.",
-            )
-        return recipe
+        if not self._problems:
+            return recipe
 
-    def _of_its_task(self) -> str:
-        """Returns the name of a built-in recipe that has the fields of this one."""
+        problems = sorted(self._problems, key=lambda problem: (problem[0].rank, problem[0].line))
+        sentences: list[str] = []
+        for origin, problem in problems[:SHOWN]:
+            # Faults of the text are sentences already, those of values are pydantic's entries.
+            sentence = problem if isinstance(problem, str) else describe(problem)
+            sentences.append(f"{origin.shown}: {sentence}")
+        raise RecipeError(
+            self._label,
+            sentences,
+            more=max(0, len(problems) - SHOWN),
+            remedy=f"`bertctl recipes show {self._similar_builtin()}` prints every field with "
+            "its meaning.",
+        )
+
+    def _similar_builtin(self) -> str:
+        """Returns the name of a built-in recipe of the same task, else of text classification."""
         task = self._values.get("task")
         if task == PRETRAINING:
             name = "pretrain"
@@ -424,18 +478,21 @@ class _Layers:
         """Sets a field on top of all files; a relative path is relative to the working folder."""
         section, _, name = dotted.rpartition(".")
         if section:
-            into = self._values.setdefault(section, {})
+            section_values = self._values.setdefault(section, {})
         else:
-            into = self._values
-        if isinstance(into, dict):  # a section that is none is reported by itself
-            into[name] = value
-            self.origins[dotted] = origin
-            if dotted in marked(Mark.IS_PATH):
-                absolute = _make_absolute(self._values, dotted, Path.cwd())
-                self.origins[dotted] = origin._replace(absolute=absolute)
+            section_values = self._values
+        if not isinstance(section_values, dict):
+            # A file has something else where the section should be. `recipe` reports that.
+            return
+
+        section_values[name] = value
+        if dotted in marked(Mark.IS_PATH):
+            absolute = _make_absolute(self._values, dotted, Path.cwd())
+            origin = origin._replace(absolute=absolute)
+        self.origins[dotted] = origin
 
     def _note_addresses(self) -> None:
-        """Keeps what is wrong with addresses in fields of paths."""
+        """Adds a problem for each address (`https://...`) where a path should be."""
         for dotted in marked(Mark.IS_PATH):
             section, _, name = dotted.partition(".")
             values = self._values.get(section)
@@ -444,14 +501,18 @@ class _Layers:
                 self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
-        """Keeps the problems that pydantic found.
+        """Adds everything that pydantic refuses to the problems.
 
-        Then it looks for disagreements between the fields that are valid by themselves.
+        pydantic looks for fields that disagree only if every field is valid by itself. So if some
+        are not, the others are validated once more without them, to report all problems at once.
         """
         disagreeing = disagreements_in(error)
         if disagreeing:
-            return self._note_disagreements(disagreeing, ())
-        bad: list[str] = []
+            self._note_disagreements(disagreeing, ())
+            return
+
+        invalid: list[str] = []
+        # The sections are copied, because invalid fields are removed from them.
         valid_values = {
             key: dict(value) if isinstance(value, dict) else value
             for key, value in self._values.items()
@@ -460,29 +521,40 @@ class _Layers:
             if is_said_by_another(entry):
                 continue
             *section, name = place(entry)
-            bad.append(".".join((*section, name)))
-            self._problems.append((self._origin(bad[-1]), entry))
-            (valid_values[section[0]] if section else valid_values).pop(name, None)
+            dotted = ".".join((*section, name))
+            invalid.append(dotted)
+            self._problems.append((self._origin(dotted), entry))
+            section_values = valid_values[section[0]] if section else valid_values
+            section_values.pop(name, None)
         try:
             Recipe.model_validate(valid_values)
         except ValidationError as remaining:
-            self._note_disagreements(disagreements_in(remaining), bad)
-        return None
+            self._note_disagreements(disagreements_in(remaining), invalid)
 
-    def _note_disagreements(self, disagreeing: Sequence[Disagreement], bad: Sequence[str]) -> None:
-        """Notes disagreements of fields, except those of fields or sections that are bad anyway."""
+    def _note_disagreements(
+        self, disagreeing: Sequence[Disagreement], invalid: Sequence[str]
+    ) -> None:
+        """Adds fields that do not fit together to the problems.
+
+        Args:
+            disagreeing: The fields that disagree.
+            invalid: Dotted names of fields and sections that are wrong by themselves. What
+                disagrees with them is left out: their value will change anyway.
+        """
+        # A field on a line that could not be read has its default here, and disagrees for nothing.
         if not self._readable:
             return
-        prefixes = tuple(f"{name}." for name in bad)
+        # With a dot at the end, `data` covers `data.fold` but not `data_dir`.
+        invalid_prefixes = tuple(f"{name}." for name in invalid)
         for names, message in disagreeing:
-            if any(f"{name}.".startswith(prefixes) for name in names):
+            if any(f"{name}.".startswith(invalid_prefixes) for name in names):
                 continue
-            given_origins = [self.origins[name] for name in names if name in self.origins]
-            origin = given_origins[0] if given_origins else self._origin(names[0])
+            known_origins = [self.origins[name] for name in names if name in self.origins]
+            origin = known_origins[0] if known_origins else self._origin(names[0])
             self._problems.append((origin, f"{names[0]}: {message}"))
 
     def _origin(self, dotted: str) -> Origin:
-        """Returns the origin of the value, or of the section it stands in."""
+        """Returns where a field was given, else where its section begins, else the recipe."""
         section = dotted.partition(".")[0]
         return (
             self.origins.get(dotted)
@@ -491,20 +563,46 @@ class _Layers:
         )
 
 
+def _overlaid(key: str, lower: Any, upper: Any) -> Any:
+    """Returns the value of a key of two files, one laid over the other.
+
+    A section has the fields of both files; those of the upper file win. Any other value of the
+    upper file replaces that of the lower one.
+
+    Args:
+        key: A section, or a field outside of sections.
+        lower: The value in the files below; None if they lack the key.
+        upper: The value in the file that is laid over them.
+    """
+    # YAML reads `training:` as null if every line below it is commented out.
+    if upper is None and key in sections():
+        upper = {}
+    if isinstance(lower, dict) and isinstance(upper, dict):
+        return lower | upper
+    return upper
+
+
 def _address_problems(dotted: str, value: Any) -> list[str]:
-    """Returns a sentence for each address in the value of a field of paths."""
+    """Returns a sentence for each address in a field that holds a path or a list of paths."""
     problems: list[str] = []
-    for address in value if isinstance(value, list) else [value]:
-        if isinstance(address, str) and is_address(address):
-            remedy = address_remedy(address, is_model=dotted == "model.name")
-            problems.append(f"{dotted}: {address_problem(address)}. {remedy}")
+    candidates = value if isinstance(value, list) else [value]
+    for candidate in candidates:
+        if isinstance(candidate, str) and is_address(candidate):
+            remedy = address_remedy(candidate, is_model=dotted == "model.name")
+            problems.append(f"{dotted}: {address_problem(candidate)}. {remedy}")
     return problems
 
 
 def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
-    """Makes the paths of a field absolute in a recipe's nested values.
+    """Makes the paths of a field absolute, in place.
 
-    It returns those that were absolute before.
+    Args:
+        values: A recipe's nested values, not validated yet: anything may be in a field.
+        dotted: The field, which holds a path or a list of paths.
+        base: Folder that relative paths start from.
+
+    Returns:
+        Those of the field's paths that were absolute before (`~` is, too).
     """
     section, _, name = dotted.partition(".")
     section_values = values.get(section)
@@ -512,45 +610,45 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
         return ()
     value = section_values.get(name)
     if isinstance(value, str):
+        paths = [value]
         section_values[name] = _placed(value, dotted, base)
     elif isinstance(value, list):
+        paths = [item for item in value if isinstance(item, str)]
         section_values[name] = [
             _placed(item, dotted, base) if isinstance(item, str) else item for item in value
         ]
-
-    if isinstance(value, list):
-        texts = value
     else:
-        texts = [value]
-    absolute = [
-        text
-        for text in texts
-        if isinstance(text, str) and text and expanded_path(text).is_absolute()
-    ]
-    return tuple(_placed(text, dotted, base) for text in absolute)
+        return ()
+
+    given_as_absolute = [path for path in paths if path and expanded_path(path).is_absolute()]
+    return tuple(_placed(path, dotted, base) for path in given_as_absolute)
 
 
 def _placed(path_text: str, dotted: str, base: Path) -> str:
-    """Returns a field's path seen from `base`; what is a name in its field stays as it is."""
+    """Returns a path as an absolute one, starting from `base`.
+
+    A text that is no path in this field, such as the name of a model on the hub, is returned
+    unchanged. So is an address: the recipe is refused for it, with the address as it was written.
+    """
+    if not path_text or is_address(path_text):
+        return path_text
     is_path = _PERHAPS_PATHS.get(dotted)
-    if is_address(path_text):  # the recipe is refused, with the address as it was written
+    if is_path is not None and not is_path(path_text, base):
         return path_text
-    if not path_text or (is_path is not None and not is_path(path_text, base)):
-        return path_text
-    # Path.resolve follows links.
+    # Path.resolve would follow links.
     return os.path.abspath(base / expanded_path(path_text))  # noqa: PTH100
 
 
 def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
-    """Returns a recipe as it occurs in a file that other machines may read.
+    """Returns a recipe for a file that may be read on another machine.
 
-    Paths are seen from the file's folder, but for those that were given as absolute ones. What an
-    environment variable of this machine says is left to that of the other one.
+    Its paths are relative to the file's folder, except those that were given as absolute paths. A
+    folder that comes from an environment variable is left out: the other machine has its own.
 
     Args:
         recipe: As `trace_recipe` returns it.
         origins: Where each field's value comes from.
-        folder: Where the file will lie.
+        folder: Folder of the file that is to be written.
     """
     for dotted in marked(Mark.IS_PATH):
         section, _, name = dotted.partition(".")
@@ -571,11 +669,12 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
 def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
     """Returns a path relative to a folder.
 
-    A name, or what was given as an absolute path, stays as it is.
+    A name, or a path that was given as an absolute one, is returned unchanged.
     """
     if not Path(path).is_absolute() or path in origin.absolute:
         return path
     relative = os.path.relpath(path, folder)
+    # Without `./` in front, the text would be read as a name, or as a user's home folder.
     could_be_a_name = dotted in _PERHAPS_PATHS and not relative.startswith("..")
     if could_be_a_name or relative.startswith("~"):
         return f"./{relative}"
@@ -583,37 +682,49 @@ def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
 
 
 def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
-    """Returns the fields that a file needs to read back as this recipe.
+    """Returns the dotted names of the fields that a file must have to read back as this recipe.
 
-    These are the fields that were given, and what the recipe is for.
+    They are its name and task, the fields that somebody gave, and those that differ from their
+    default for another reason, such as a preset.
     """
     set_fields = {
         dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
     }
     values = {dotted: functools.reduce(getattr, dotted.split("."), recipe) for dotted in fields()}
-    worked_out = {
+    not_default = {
         dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
     }
-    chosen = {"name", "task"} | set_fields | worked_out
+    chosen = {"name", "task"} | set_fields | not_default
     if recipe.description:
         return chosen
     return chosen - {"description"}
 
 
 def _is_folder(model: str, base: Path) -> bool:
-    """Returns whether a model's name is meant as a path.
+    """Returns whether a model is given as a path, not by its name on the hub.
 
-    It begins like one, or a folder or a file with a suffix exists.
+    A name of the hub may have one slash, so `user/model` is a path only if the folder exists. A
+    bare name is a path only if it is a file with a suffix.
     """
-    matches = (
-        (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
-    )
-    return model.startswith((".", "~", "/")) or bool(matches)
+    if model.startswith((".", "~", "/")):
+        return True
+    path = base / model
+    if "/" in model:
+        return path.is_dir()
+    return bool(path.suffix) and path.is_file()
 
 
 def _is_file(path_text: str, base: Path) -> bool:
-    """Whether a file is meant, not a name without a suffix."""
+    """Returns whether a text is meant as a file: it has a slash or a dot, or such a file exists."""
     return "/" in path_text or "." in path_text or (base / path_text).exists()
+
+
+def _is_model_config(path_text: str, base: Path) -> bool:
+    """Returns whether a text is meant as a model config, not as a size of BERT such as `tiny`.
+
+    A folder that happens to be named like a size does not count.
+    """
+    return _is_file(path_text, base) and not (base / path_text).is_dir()
 
 
 _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
@@ -621,8 +732,7 @@ _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
     "evaluation.metric_scripts": _is_file,
     "model.name": _is_folder,
     "pretraining.corpus": _is_file,
-    "pretraining.from_scratch": lambda given, base: (
-        _is_file(given, base) and not (base / given).is_dir()
-    ),
+    "pretraining.from_scratch": _is_model_config,
 }
-"""Fields that hold a path or a name, with what tells them apart."""
+"""Fields that hold a path or a name -> function of the text and the folder that a path starts from,
+which returns whether it is a path."""

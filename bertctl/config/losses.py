@@ -1,6 +1,4 @@
-"""The losses that a recipe can name.
-
-It is one table, from which fields, checks, help and documentation are made.
+"""The losses that a recipe can name. Fields, checks, help and documentation are made from them.
 
 A new loss is a row here and a class beside those of `tasks/objectives.py` (labels) or
 `tasks/sentences/sentence_objectives.py` (vectors of texts).
@@ -54,9 +52,10 @@ class Loss:
     draws_third_text: bool = False
 
     def keywords(self, section: Any) -> dict[str, Any]:
-        """Returns the keywords of the class's constructor that a section gives.
+        """Returns keyword arguments for the class, from the recipe fields that the loss reads.
 
-        It is a section of a recipe, and null ones are left out.
+        Args:
+            section: The recipe section that has these fields. Those that are null are left out.
         """
         values = {
             keyword: getattr(section, path.partition(".")[2])
@@ -65,7 +64,7 @@ class Loss:
         return {keyword: value for keyword, value in values.items() if value is not None}
 
     def objective_class(self, labels: str) -> Any:
-        """Returns the class that computes the loss of a kind of labels. Imports torch."""
+        """Returns the class that computes the loss for a kind of labels. This imports torch."""
         import importlib
 
         module, _, name = self.classes[labels].partition(":")
@@ -73,11 +72,11 @@ class Loss:
 
 
 class LossTable(Mapping[str, Loss]):
-    """Losses by name: built-in ones, and those of plug-ins where their name is asked for.
+    """Losses by name. A plug-in's loss is found by its name, but is not listed.
 
     Args:
-        losses: The built-in ones.
-        labels: Kinds of labels, one of which a plug-in's loss must fit to be of this table.
+        losses: The built-in losses.
+        labels: Kinds of labels. A plug-in's loss belongs to the table if it fits one of them.
     """
 
     def __init__(self, losses: Iterable[Loss], labels: Sequence[str]) -> None:
@@ -226,8 +225,10 @@ LOSS_TYPES: Mapping[str, Mapping[str, Loss]] = {
 
 def losses_for(table: Mapping[str, Loss], labels: str) -> tuple[str, ...]:
     """Returns the names of the losses that fit a kind of labels, the default first."""
-    fitting = [name for name, loss in table.items() if labels in loss.classes]
-    return tuple(sorted(fitting, key=lambda name: labels not in table[name].default_for))
+    fitting = [loss for loss in table.values() if labels in loss.classes]
+    # False is sorted before True, and losses with the same key keep their order.
+    fitting.sort(key=lambda loss: labels not in loss.default_for)
+    return tuple(loss.name for loss in fitting)
 
 
 def describe_losses(table: Mapping[str, Loss]) -> str:
@@ -236,7 +237,7 @@ def describe_losses(table: Mapping[str, Loss]) -> str:
 
 
 def require_loss(table: Mapping[str, Loss]) -> Callable[[str], str]:
-    """Returns a validator that accepts the names of a table."""
+    """Returns a pydantic validator that accepts the names of a table of losses."""
 
     def validate(name: str) -> str:
         if name not in table:
@@ -247,7 +248,7 @@ def require_loss(table: Mapping[str, Loss]) -> Callable[[str], str]:
 
 
 def write_names(table: Mapping[str, Loss]) -> Callable[[dict[str, Any]], None]:
-    """Returns what writes the names of a table into the JSON Schema of a field."""
+    """Returns a function that adds the names of a table of losses to a field's JSON Schema."""
 
     def write(schema: dict[str, Any]) -> None:
         schema["enum"] = list(table)

@@ -1,7 +1,4 @@
-"""What other programs call our verbs, options, fields, values and metrics.
-
-It is the table in `other_names.yaml`.
-"""
+"""What other programs call our verbs, options, fields, values and metrics: `other_names.yaml`."""
 
 import functools
 from collections.abc import Mapping
@@ -13,20 +10,28 @@ from bertctl.config.strict_yaml import read_document
 
 @functools.cache
 def other_names(section: str) -> Mapping[str, Any]:
-    """Returns a section of the table.
+    """Returns a section of the table: name in other programs -> what bertctl has for it.
 
-    It is `names`, `values`, `metrics`, `verbs`, `group_verbs`, `options`, or `arguments`.
+    Args:
+        section: `names`, `values`, `metrics`, `verbs`, `group_verbs`, `options`, or `arguments`.
     """
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return dict(read_document(text).values[section])
 
 
 def other_value(field: str, word: str) -> str:
-    """Returns the value of a field that other programs name so; an empty text if unknown."""
+    """Returns a field's value for a word of other programs; empty if the table lacks the word."""
     return str(other_names("values").get(field, {}).get(word.lower(), ""))
 
 
 def other_metric(metric: str) -> str:
-    """Returns the metric that other programs call so; an empty text where there is none."""
+    """Returns the likely name of a metric that bertctl does not know as it was typed.
+
+    It is the metric that other programs call so, or else the name in bertctl's spelling (`Macro-F1`
+    -> `macro_f1`). It is empty if that is what was typed.
+    """
     name = metric.lower().replace("-", "_")
-    return str(other_names("metrics").get(name, name if name != metric else ""))
+    names_elsewhere = other_names("metrics")
+    if name in names_elsewhere:
+        return str(names_elsewhere[name])
+    return name if name != metric else ""

@@ -1,4 +1,4 @@
-"""Presets: values of several fields under one name, for those that nothing nearer says."""
+"""Presets: values of several recipe fields under one name (`training.preset`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ AUTO_FIELDS = (
     "optimizer.layer_decay",
     "evaluation.primary_metric",
 )
-"""Fields that the preset `auto` chooses where nobody gives them."""
+"""Fields that the preset `auto` chooses if nobody gives them."""
 
 AUTO_TASKS = (
     "text-classification",
@@ -50,12 +50,13 @@ AUTO_TASKS = (
 
 
 def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
-    """Returns the fields of a recipe that the preset `auto` is to choose.
+    """Returns the dotted names of the fields whose values the preset `auto` is still to choose.
 
-    Nobody gave them.
+    They are those of `AUTO_FIELDS` that no file, option or code has set.
     """
     if recipe.training.preset != AUTO:
         return ()
+    # pydantic knows which fields were given, even if they were given their default.
     set_fields = {
         *(f"model.{name}" for name in recipe.model.model_fields_set),
         *(f"training.{name}" for name in recipe.training.model_fields_set),
@@ -66,7 +67,7 @@ def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
 
 
 def shown_values(recipe: RecipeFields) -> dict[str, Any]:
-    """Returns a recipe's nested values, `auto` for those that the preset is to choose."""
+    """Returns a recipe's nested values, with the text `auto` for those that are left to `auto`."""
     values = recipe.model_dump()
     for dotted in fields_left_to_auto(recipe):
         section, _, name = dotted.partition(".")
@@ -75,9 +76,9 @@ def shown_values(recipe: RecipeFields) -> dict[str, Any]:
 
 
 def given_values(recipe: RecipeFields) -> dict[str, Any]:
-    """Returns a recipe's nested values without those that the preset `auto` is to choose.
+    """Returns a recipe's nested values without those that are left to the preset `auto`.
 
-    `Recipe.model_validate` makes the same recipe of them, in which the same fields are open.
+    `Recipe.model_validate` makes the same recipe of them, with the same fields left to `auto`.
     """
     values = recipe.model_dump()
     for dotted in fields_left_to_auto(recipe):

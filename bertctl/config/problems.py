@@ -1,6 +1,7 @@
-"""One sentence for each thing that is wrong with a recipe.
+"""One sentence for each problem of a recipe: the field, what was given, what fits, and a guess.
 
-It has its path, what was given, what fits, and the nearest word.
+Most problems are entries of pydantic's `ValidationError.errors()`, which are dictionaries with
+`loc` (the keys and list positions that lead to the value), `type` (of the error) and `input`.
 """
 
 import difflib
@@ -18,14 +19,20 @@ from bertctl.errors import UsageError
 from bertctl.words import did_you_mean, harmless
 
 SHOWN = 20
-"""Problems that are said of one recipe."""
+"""The most problems that the message about one recipe lists; the others are counted."""
 
 
 class RecipeError(UsageError):
-    """A recipe that can't be meant, with everything that is wrong with it.
+    """Error with everything that is wrong with a recipe.
+
+    Args:
+        subject: Name of the recipe.
+        problems: A sentence for each problem, which begins with the file and line.
+        more: Number of further problems, which are only counted.
+        remedy: What to do.
 
     Attributes:
-        problems: one sentence each, beginning with where it stands; the first `SHOWN` of them.
+        problems: The first `SHOWN` of the sentences, with control characters escaped.
     """
 
     def __init__(
@@ -33,29 +40,34 @@ class RecipeError(UsageError):
     ) -> None:
         self.problems = tuple(harmless(problem) for problem in problems[:SHOWN])
         more += len(problems) - len(self.problems)
-        lines = [
-            f"{subject}: {len(self.problems) + more} problems",
-            *(f"  {problem}" for problem in self.problems),
-        ]
-        lines += [f"  ... and {more:,} more"] if more else []
-        super().__init__(
-            self.problems[0] if len(problems) == 1 else "\n".join(lines), remedy=remedy
-        )
+        if len(problems) == 1:
+            message = self.problems[0]
+        else:
+            lines = [f"{subject}: {len(self.problems) + more} problems"]
+            lines += [f"  {problem}" for problem in self.problems]
+            if more:
+                lines.append(f"  ... and {more:,} more")
+            message = "\n".join(lines)
+        super().__init__(message, remedy=remedy)
 
 
 def place(error: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns section and field that an entry of pydantic's `ValidationError.errors()` is about."""
-    location = tuple(part for part in error["loc"] if isinstance(part, str))
-    # then comes a union's branch
+    """Returns the keys that lead to the field of a pydantic error: `("training", "epochs")`."""
+    keys = tuple(part for part in error["loc"] if isinstance(part, str))
     if error["type"] == "extra_forbidden":
-        return location
-    return location[:2]
+        return keys
+    # If a field takes several types, the name of the type that was tried comes as a third key.
+    return keys[:2]
 
 
 def describe(error: Mapping[str, Any]) -> str:
-    """Returns the sentence for one entry of pydantic's `ValidationError.errors()`."""
+    """Returns the sentence for one entry of pydantic's `ValidationError.errors()`.
+
+    For example: `training.epochs: "5" given, a whole number of at least 1 fits; write it without
+    quotes`.
+    """
     path = ".".join(place(error))
-    items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
+    position = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
     value = error["input"]
     if error["type"] == "extra_forbidden":
         return unknown_key(path)
@@ -63,9 +75,10 @@ def describe(error: Mapping[str, Any]) -> str:
         names = ", ".join(name.split(".")[1] for name in fields() if name.startswith(f"{path}."))
         return f"{path}: {shown(value)} given, a section with fields fits: {names}"
     schema = field_schema(path)
-    if items:
+    if position:
+        # One item of the field's list is wrong.
         schema = schema["items"]
-    sentence = f"{path}{items}: {shown(value)} given, {_what_fits(schema)} fits"
+    sentence = f"{path}{position}: {shown(value)} given, {_what_fits(schema)} fits"
     hint = _hint(value, schema, path)
     if hint:
         return f"{sentence}; {hint}"
@@ -73,20 +86,28 @@ def describe(error: Mapping[str, Any]) -> str:
 
 
 def is_said_by_another(error: Mapping[str, Any]) -> bool:
-    """Whether another entry says what is wrong with a field.
+    """Returns whether another of pydantic's entries describes the same problem better.
 
-    A field that takes a list or a word gets a second entry for the kind that was not given.
+    If a field takes a list or a word, pydantic tries both types and returns an entry for each. Of a
+    faulty list, only the entry of the list type counts; of a faulty word, only that of the words.
     """
-    in_branch = len(error["loc"]) > 2 and isinstance(error["loc"][2], str)
+    # The third key names the type that was tried.
+    is_one_of_several_types = len(error["loc"]) > 2 and isinstance(error["loc"][2], str)
     if isinstance(error["input"], list):
-        wrong_kind = "literal_error"
+        error_of_other_type = "literal_error"
     else:
-        wrong_kind = "list_type"
-    return in_branch and error["type"] == wrong_kind
+        error_of_other_type = "list_type"
+    return is_one_of_several_types and error["type"] == error_of_other_type
 
 
 def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
-    """Returns what to type, where it can be guessed from what was given."""
+    """Returns what to type instead, guessed from what was given; empty if there is no guess.
+
+    Args:
+        raw: The value that was given.
+        schema: JSON Schema of the field.
+        path: The field's dotted name.
+    """
     kind = schema["type"]
     words = [*schema.get("enum", ()), *schema.get("or", ())]
     if words and (value := other_value(path, str(raw))):
@@ -103,10 +124,7 @@ def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
 
 
 def unknown_key(path: str) -> str:
-    """Returns the sentence for a key that is no field.
-
-    It is a section, or a key that the schema does not have, with the field that was probably meant.
-    """
+    """Returns the sentence for a key that is no field, with the fields that may be meant."""
     if path in sections():
         example = next(name for name in fields() if name.startswith(f"{path}."))
         return f"{path}: a section; name a field in it, such as {example}"
@@ -123,22 +141,21 @@ def unknown_key(path: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as it would stand in the recipe, cut to a line."""
-    text = (
-        json.dumps(value, ensure_ascii=False, default=str)
-        .encode("utf-8", "backslashreplace")
-        .decode()
-    )
+    """Returns a value as a recipe would have it, cut to 60 characters."""
+    as_json = json.dumps(value, ensure_ascii=False, default=str)
+    # Halves of surrogate pairs can't be printed.
+    text = as_json.encode("utf-8", "backslashreplace").decode()
     if len(text) <= 60:
         return text
     return text[:57] + "..."
 
 
 def _nearest(path: str) -> list[str]:
-    """Returns the fields or sections that an unknown key may mean, by dotted name.
+    """Returns the dotted names of the fields or sections that an unknown key may mean.
 
-    The same word is looked for first in the key's section, then as a name elsewhere or in other
-    programs; then a similar word, again in the section first.
+    The first of these that exists: the same name in the key's section, the same name in another
+    section, the field that other programs call so, a similar name in the section, a similar name
+    in any section.
     """
     section, _, word = path.rpartition(".")
     word = word.replace("-", "_").lower()
@@ -150,20 +167,29 @@ def _nearest(path: str) -> list[str]:
         names_in_section |= {name: name for name in sections()}
     if word in names_in_section:
         return [names_in_section[word]]
-    meant_fields = [name.partition("=")[0] for name in meant(word)]
-    if meant_fields:
-        return [name for name in meant_fields if name in known]
-    near = difflib.get_close_matches(word, names_in_section, n=1)
-    if near:
-        return [names_in_section[near[0]]]
-    near = difflib.get_close_matches(word, {name.rpartition(".")[2] for name in known}, n=1)
-    return [name for name in known if name.rpartition(".")[2] in near]
+
+    # Other programs' names may mean a field with a value (`cpu`: `runtime.device=cpu`), which is
+    # suggested without it, or an option or verb, which is not suggested.
+    same_meaning = [name.partition("=")[0] for name in meant(word)]
+    if same_meaning:
+        return [name for name in same_meaning if name in known]
+
+    similar = difflib.get_close_matches(word, names_in_section, n=1)
+    if similar:
+        return [names_in_section[similar[0]]]
+    names_anywhere = {name.rpartition(".")[2] for name in known}
+    similar = difflib.get_close_matches(word, names_anywhere, n=1)
+    return [name for name in known if name.rpartition(".")[2] in similar]
 
 
 def meant(word: str) -> list[str]:
-    """Returns the fields of a recipe that have this name (with `_`), such as `training.epochs`.
+    """Returns the dotted names of the fields that have a name in their section, such as `epochs`.
 
-    Else it returns what other programs mean by it.
+    If there are none, it returns what bertctl has for this name of other programs: a field,
+    `field=value`, an option or a verb.
+
+    Args:
+        word: The name, with underscores.
     """
     same_name = [name for name in fields() if name.rpartition(".")[2] == word]
     names_elsewhere = other_names("names").items()
@@ -172,14 +198,19 @@ def meant(word: str) -> list[str]:
 
 @functools.cache
 def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the JSON Schema, made anew where a task was registered since."""
+    """Returns the JSON Schema of a recipe.
+
+    It has the names of the tasks, which are only the cache's key here: the schema is built again
+    once a plug-in has added a task.
+    """
     return Recipe.model_json_schema()
 
 
 def field_schema(path: str) -> dict[str, Any]:
-    """Returns the JSON Schema of one field without null.
+    """Returns the JSON Schema of one field, simplified to a single type.
 
-    `or` holds the words that fit beside its type.
+    Where the field also accepts null, `nullable` is true. Where it accepts words beside its type,
+    they are listed under our own key `or`.
     """
     recipe_schema = _json_schema(task_names())
     schema: dict[str, Any] = recipe_schema
@@ -190,18 +221,21 @@ def field_schema(path: str) -> dict[str, Any]:
     choices = schema.get("anyOf")
     if choices is None:
         return schema
-    kinds = [choice for choice in choices if choice["type"] != "null"]
-    words = [choice["const"] for choice in kinds if "const" in choice]
-    if len(kinds) == 1 and words:
+    types = [choice for choice in choices if choice["type"] != "null"]
+    words = [choice["const"] for choice in types if "const" in choice]
+    if len(types) == 1 and words:
         return {"type": "string", "enum": words, "nullable": True}
+    # A field has one type beside its words, which is written first in its annotation.
+    simplified = {**types[0], "nullable": True}
     if "examples" in schema:
-        with_examples = {"examples": schema["examples"]}
-    else:
-        with_examples = {}
-    return {**kinds[0], **with_examples, "nullable": True, **({"or": words} if words else {})}
+        simplified["examples"] = schema["examples"]
+    if words:
+        simplified["or"] = words
+    return simplified
 
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
+    """Returns which values a field's schema accepts, in words."""
     fits = _what_fits_itself(schema)
     if schema.get("nullable"):
         return f"{fits}, or null,"
@@ -219,16 +253,11 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case "array":
+            length = ""
             if "minItems" in schema:
-                least = f" of at least {schema['minItems']}"
-            else:
-                least = ""
-            return " or ".join(
-                [
-                    f"a list{least} ({_what_fits_itself(schema['items'])} each)",
-                    *schema.get("or", ()),
-                ]
-            )
+                length = f" of at least {schema['minItems']}"
+            fitting_list = f"a list{length} ({_what_fits_itself(schema['items'])} each)"
+            return " or ".join([fitting_list, *schema.get("or", ())])
         case "string":
             if schema.get("maxLength") == 1:
                 return 'a single character (a tab is "\\t")'
@@ -237,7 +266,9 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
             if "pattern" in schema:
                 return "a name of letters, digits, `.`, `_` and `-`"
             return "a text"
-    return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
+        case "integer":
+            return f"a whole number{_range(schema)}"
+    return f"a number{_range(schema)}"
 
 
 def _range(schema: Mapping[str, Any]) -> str:
@@ -255,11 +286,14 @@ def _range(schema: Mapping[str, Any]) -> str:
 
 
 def _is_quoted(text: str, kind: str) -> bool:
-    """Whether the text would fit without its quotes."""
-    kinds: dict[str, type | tuple[type, ...]] = {
+    """Returns whether a text would be a value of a JSON Schema type without its quotes."""
+    python_types: dict[str, type | tuple[type, ...]] = {
         "integer": int,
         "number": (int, float),
         "boolean": bool,
     }
     value = read_value(text)
-    return isinstance(value, kinds.get(kind, ())) and isinstance(value, bool) == (kind == "boolean")
+    # In Python, a boolean is an integer, too.
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, python_types.get(kind, ()))

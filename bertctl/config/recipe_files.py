@@ -22,17 +22,18 @@ def builtin_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
-    """Returns the YAML file of a built-in recipe or of a path.
+    """Returns the YAML file of a built-in recipe, or of a path.
 
-    A path has a slash or a YAML suffix, or is that of a file that exists.
+    A text with a slash or a YAML suffix is a path. Any other one is first looked for among the
+    built-in recipes, then among files.
 
     Args:
-        name_or_path: as it was given.
-        folder: that a path is relative to.
+        name_or_path: The name or path as it was given.
+        folder: Folder that a relative path starts from.
 
     Raises:
-        UsageError: a name that no built-in recipe has, a folder, or an address.
-        UnavailableError: a path where there is no file.
+        UsageError: No built-in recipe has the name; or the path is a folder or a URL.
+        UnavailableError: The path's file does not exist.
     """
     refuse_address(name_or_path)
     path = folder / expanded_path(name_or_path)
@@ -70,13 +71,16 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
 
 
 def is_of_run(path: Path) -> bool:
-    """Returns whether a file is the recipe in a run folder, which others may have made."""
+    """Returns whether a file is the recipe in a run folder, which may come from another person."""
     return path.name == "recipe.yaml" and path.with_name("status.json").exists()
 
 
 def expanded_path(path: str | Path) -> Path:
-    """Returns the path with `~` written out, or as it is where there is no such user."""
-    # Path.expanduser raises where there is no such user.
+    """Returns a path with `~` or `~user` replaced by the home folder.
+
+    If no such user exists, the path is returned unchanged.
+    """
+    # Path.expanduser would raise an error then.
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
@@ -98,14 +102,19 @@ def _builtin_folder() -> Path:
 
 
 def is_recipe(name: str) -> bool:
-    """Returns whether a recipe is meant: a built-in one, or a YAML file."""
+    """Returns whether a text names a recipe: a built-in one, or a YAML file."""
     return Path(name).suffix.lower() in _SUFFIXES or name in builtin_recipes()
 
 
 def is_data_file(name: str) -> bool:
-    """Returns whether a name means a file of rows, not a recipe.
+    """Returns whether a text names a file of rows, such as `train.csv`, and not a recipe.
 
-    It is a file, or has a suffix, and is no YAML.
+    It does if the file exists, or if it has a suffix and is no folder. So a misspelled file name
+    is reported as a missing file.
     """
+    if is_recipe(name):
+        return False
     path = expanded_path(name)
-    return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))
+    if path.is_file():
+        return True
+    return bool(path.suffix) and not path.is_dir()

@@ -51,14 +51,14 @@ FewShotLoss = Annotated[
 
 
 class Mark(Enum):
-    """Markers on recipe fields, beside their values; `schema.marked` lists those that say it."""
+    """Properties of recipe fields beside their types; `schema.marked` lists fields with one."""
 
     IS_PATH = auto()
-    """Is relative to the recipe file's folder, or to the current directory where it is typed."""
+    """A path: relative to the recipe file's folder, or to the current directory if it is typed."""
     BY_CONTENT = auto()
-    """Decides numbers by the content behind it, which is hashed instead."""
+    """Names a file that changes a run's numbers. The hash has the file's content, not the field."""
     NO_NUMBER = auto()
-    """Decides no number (texts, logging), and is not in the hash."""
+    """Changes none of a run's numbers (texts, logging), and is not in the hash."""
     LATER = auto()
     """Has come since hashes are written down: in the hash only where it is used, so that a recipe
     that doesn't use it keeps its hash, its run folder and its checkpoints."""
@@ -177,7 +177,7 @@ class DataSection(RecipeSection):
 
     @property
     def own_files(self) -> dict[str, str | None]:
-        """Returns a person's own files by split, None where a split has none."""
+        """The user's files by split; None for a split without a file."""
         return {
             "train": self.train_file,
             "validation": self.validation_file,
@@ -398,7 +398,7 @@ class LoraSection(RecipeSection):
 
     @property
     def alpha_in_use(self) -> float:
-        """`alpha`, or its default."""
+        """`alpha`, by default twice the rank."""
         if self.alpha is None:
             return 2.0 * (self.rank or 0)
         return self.alpha
@@ -786,8 +786,8 @@ class RecipeFields(RecipeSection):
 
     @property
     def answers_texts(self) -> bool:
-        """Whether each text, or pair, has one answer.
+        """Whether the task gives one answer for each text or pair of texts.
 
-        Only then is there a choice of what is read of long ones.
+        Only then does `model.long_text` apply, which says what is read of long texts.
         """
         return self.task.startswith("text-")

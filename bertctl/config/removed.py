@@ -7,15 +7,17 @@ REMOVED: Mapping[str, Any] = {
     "probe.train_sizes": [],
     "question_answering.derive_unanswerable": 0.0,
 }
-"""Dotted field -> the default it had. Saved recipes name every field: with its default a removed
-one is read over, with another value refused. Hashes count it with its default, so that a recipe
-which never used it keeps its hash."""
+"""Dotted name of a removed field -> the default that it had.
+
+Saved recipes name every field. A removed field with its default is ignored, with another value it
+is refused. A recipe's hash still contains it with its default, so that the hashes of recipes that
+never used it do not change."""
 
 
 def drop_removed(recipe: dict[str, Any]) -> None:
-    """Drops removed fields that have their old default from a recipe's nested values.
+    """Removes the fields that recipes no longer have from nested values, if they have the default.
 
-    Others are left there, to be refused.
+    One with another value is kept there: validation then refuses it as an unknown key.
     """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")

@@ -1,6 +1,6 @@
-"""`Recipe`: the sections of `recipe_sections.py` as a checked whole.
+"""`Recipe`: the sections of `recipe_sections.py`, checked together.
 
-It has its fields by dotted name, and its JSON Schema.
+Also the recipe's fields by dotted name, and its JSON Schema.
 """
 
 import functools
@@ -19,6 +19,7 @@ class Recipe(RecipeFields):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
+        """Refuses fields that are valid by themselves, but do not fit together."""
         problems = [*disagreements(self)]
         if problems:
             raise DisagreementError(problems)
@@ -31,9 +32,9 @@ class Recipe(RecipeFields):
 
 @functools.cache
 def fields() -> dict[str, FieldInfo]:
-    """Returns every field that holds a value, by its dotted name.
+    """Returns pydantic's description of every field by dotted name, such as `training.epochs`.
 
-    Such as `training.epochs`, in the schema's order.
+    Sections are not among them. The order is that of the schema.
     """
     infos: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():
@@ -65,7 +66,7 @@ OF_FILES = {
     "environment": "a list of names: variables that values in this file may name, as ${NAME} or "
     "${NAME:-default}",
 }
-"""What a recipe's file may have beside its fields, and what fits there; see `bases.py`."""
+"""Key that a recipe file may have beside the recipe's fields -> what fits there; see `bases.py`."""
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -74,14 +75,12 @@ def recipe_schema() -> dict[str, Any]:
     for dotted, doc in field_docs().items():
         section, _, name = dotted.rpartition(".")
         if section:
-            owner = getattr(Recipe.model_fields[section].annotation, "__name__", "")
-        else:
-            owner = ""
-        if section:
-            properties = schema["$defs"][owner]["properties"]
+            section_class = getattr(Recipe.model_fields[section].annotation, "__name__", "")
+            properties = schema["$defs"][section_class]["properties"]
         else:
             properties = schema["properties"]
         properties[name]["description"] = doc.text
-    names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    schema["properties"] |= {key: {**names, "description": fits} for key, fits in OF_FILES.items()}
+    name_or_names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+    for key, what_fits in OF_FILES.items():
+        schema["properties"][key] = {**name_or_names, "description": what_fits}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -29,29 +29,38 @@ _PLAIN_VALUES = (
     ),
     ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
 )
+"""YAML 1.2's types of plain values: tag, pattern of the whole text, characters that it can begin
+with (PyYAML looks patterns up by these)."""
 
 
 _LENIENT = re.compile(r"[\t\ufeff]|[|>][-+0-9]*#")
-"""What libyaml lets through at places where PyYAML does not."""
+"""Text that libyaml accepts in positions where PyYAML refuses it."""
 
 _REFUSED = object()
-"""A value that was noted as a problem, and is left out."""
+"""Stands for a value that is not allowed. It is among the problems, and is left out."""
 
 
-MOST_CHARACTERS, _MOST_NODES = 2**19, 20_000
-"""What a recipe, a grid or a file of data sets may hold: characters, and keys and values."""
+MOST_CHARACTERS = 2**19
+"""The most characters that a recipe, a grid or a file of data sets may have."""
+
+_MOST_NODES = 20_000
+"""The most keys and values that it may have."""
 
 
 class _TooLargeError(Exception):
-    """A document has more nodes than are read."""
+    """Error for a document with too many characters or nodes."""
 
 
 class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
-    """PyYAML's composer with YAML 1.2's plain values and without aliases."""
+    """PyYAML's composer with YAML 1.2's plain values and without aliases.
 
-    # PyYAML's own attribute, emptied for this class.
+    A composer makes a tree of nodes from the parser's events.
+    """
+
+    # PyYAML's table of plain values. YAML 1.1's are replaced by `_PLAIN_VALUES` below.
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
-    check_event: Any  # of the parser
+    # Methods of the parser, which the classes below add.
+    check_event: Any
     peek_event: Any
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -73,13 +82,13 @@ class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
 
 
 class _Loader(_Composer, yaml.SafeLoader):
-    """What the composer needs, in PyYAML's words."""
+    """The composer with PyYAML's own parser, whose error messages are shown."""
 
 
 if yaml.__with_libyaml__:
 
     class _FastLoader(_Composer, yaml.CSafeLoader):
-        """The same by libyaml, in a fifth of the time; its complaints have other words."""
+        """The composer with libyaml's parser: five times as fast, with other error messages."""
 
         def __init__(self, text: str) -> None:
             yaml.CSafeLoader.__init__(self, text)
@@ -87,7 +96,11 @@ if yaml.__with_libyaml__:
 
 
 def _root(text: str) -> yaml.Node | None:
-    """Returns the root node of a text; what is refused is refused in PyYAML's words."""
+    """Returns the root node of a YAML text; None if it has no value.
+
+    libyaml reads it if it is installed. A text that libyaml refuses, or accepts too easily, is read
+    by PyYAML, so that error messages are the same everywhere.
+    """
     if len(text) > MOST_CHARACTERS:
         raise _TooLargeError
     if yaml.__with_libyaml__ and not _LENIENT.search(text):
@@ -97,25 +110,19 @@ def _root(text: str) -> yaml.Node | None:
 
 
 class Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes every text that would be taken for something else.
-
-    YAML 1.1 or the loader above would take it so.
-    """
+    """SafeDumper that quotes every text that YAML 1.1 or 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Writes equal lists out each time."""
+        """Returns that no value is replaced by an alias: the same list is written out each time."""
         return True
 
     def represent_line(self, data: str) -> yaml.ScalarNode:
-        """Writes a text on one line, whatever is in it."""
-        if not data.isprintable():
-            style = '"'
-        else:
-            style = None
+        """Returns the node of a text on one line; line breaks are escaped in double quotes."""
+        style = None if data.isprintable() else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     def represent_prose(self, data: "Prose") -> yaml.ScalarNode:
-        """Writes a long text folded, where it can be read back so."""
+        """Returns the node of a text that is folded (`>`): wrapped over several lines."""
         return self.represent_scalar("tag:yaml.org,2002:str", str(data), style=">")
 
 
@@ -128,9 +135,9 @@ class Prose(str):
 Dumper.add_representer(str, Dumper.represent_line)
 Dumper.add_representer(Prose, Dumper.represent_prose)
 
-for _tag, _pattern, _first in _PLAIN_VALUES:
-    _Composer.add_implicit_resolver(_tag, _pattern, _first)
-    Dumper.add_implicit_resolver(_tag, _pattern, _first)
+for _tag, _pattern, _first_characters in _PLAIN_VALUES:
+    _Composer.add_implicit_resolver(_tag, _pattern, _first_characters)
+    Dumper.add_implicit_resolver(_tag, _pattern, _first_characters)
 
 
 @dataclass
@@ -138,9 +145,9 @@ class Document:
     """A YAML mapping as plain values.
 
     Attributes:
-        values: nested dictionaries, lists and plain values; empty where the text could not be read.
-        lines: line (from 1) of each key, by its path.
-        problems: (line, sentence) of what is wrong with the text itself.
+        values: Nested dictionaries, lists and plain values; empty if the text could not be read.
+        lines: Path of each key, such as `("training", "epochs")` -> its line, from 1.
+        problems: (line, sentence) for each fault of the text itself.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -149,9 +156,9 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """Returns the mapping that a YAML text holds.
+    """Returns the mapping of a YAML text.
 
-    Nothing is raised: what is wrong is in `problems`.
+    It raises no error: faults are in the document's `problems`.
     """
     document = Document()
     try:
@@ -159,11 +166,10 @@ def read_document(text: str) -> Document:
         if isinstance(node, yaml.MappingNode):
             document.values = _mapping(node, (), document)
         else:
-            kind_of_node = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(
-                type(node), "nothing"
-            )
+            names_of_nodes = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}
+            name_of_node = names_of_nodes.get(type(node), "nothing")
             document.problems.append(
-                (1, f"{kind_of_node} found; sections with fields fit, such as `training:`")
+                (1, f"{name_of_node} found; sections with fields fit, such as `training:`")
             )
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -171,13 +177,13 @@ def read_document(text: str) -> Document:
             (line, f"the character {chr(error.character)!r} is not allowed in YAML")
         )
     except yaml.MarkedYAMLError as error:
+        line = 1
+        column = 1
         mark = error.problem_mark or error.context_mark
         if mark:
+            # PyYAML counts from 0.
             line = mark.line + 1
             column = mark.column + 1
-        else:
-            line = 1
-            column = 1
         message = " ".join(filter(None, (error.context, error.problem)))
         document.problems.append((line, f"column {column}: not YAML: {message[:300]}"))
     except _TooLargeError:
@@ -189,31 +195,36 @@ def read_document(text: str) -> Document:
 
 
 def read_value(text: str, *, as_text: bool = False) -> Any:
-    """Returns the plain value or list that stands behind `--set field=`.
+    """Returns the value that was typed after `--set field=`: a plain value, a list or a text.
 
-    A text needs no quotes, whatever is in it; where it has them, they are taken off.
+    A text needs no quotes, whatever is in it. If it has them, they are removed. Everything that
+    YAML refuses is a text, too.
 
     Args:
-        text: what stands behind the equals sign.
-        as_text: the field holds a text, so `5` and `true` are texts too; only `null`, `~` and
-            nothing are not.
+        text: What was typed after the equals sign.
+        as_text: Whether the field holds a text. Then `5` and `true` are texts. Only `null`, `~` and
+            an empty text give None.
     """
     text = text.strip()
+    if not text:
+        return None
     document = Document()
     try:
         node = _root(text)
         if node is None:
-            value = None
-        else:
-            value = _value(node, (), document)
+            # Only a comment.
+            return text
+        value = _value(node, (), document)
     except (yaml.YAMLError, RecursionError, _TooLargeError):
         return text
-    quoted = isinstance(value, str) and text.startswith(("'", '"'))
-    if quoted or (node is not None and value is None) or not text:
+    is_quoted = isinstance(value, str) and text.startswith(("'", '"'))
+    if is_quoted or value is None:
         return value
-    # YAML would cut `a #b` short, and take `a: b` apart
-    is_text = as_text or isinstance(value, str | dict) or node is None or document.problems
-    return text if is_text else value
+    # YAML would leave out `#b` of `a #b`, and read `a: b` as a mapping. Both are texts here.
+    is_text = isinstance(value, str | dict)
+    if as_text or is_text or document.problems:
+        return text
+    return value
 
 
 def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[str, Any]:
@@ -222,17 +233,17 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     Args:
         node: The mapping.
         path: Keys that lead to it, such as `("training",)`; empty at the root.
-        document: Gets the line of each key, and what is wrong with keys and values.
+        document: The line of each key, and the faults of keys and values, are added to it.
     """
     values: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or not is_whole(key_node.value):
             if not isinstance(key_node, yaml.ScalarNode):
-                message = "a list or mapping"
+                unusable_key = "a list or mapping"
             else:
-                message = "half of a surrogate pair"
-            document.problems.append((line, f"{message} stands where a key should be"))
+                unusable_key = "half of a surrogate pair"
+            document.problems.append((line, f"{unusable_key} stands where a key should be"))
             continue
         key: str = key_node.value
         key_path = (*path, key)
@@ -252,12 +263,12 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
 def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
     """Returns the plain value, list or dictionary of a node.
 
-    It is `_REFUSED`, with a problem in the document, for a value that is not allowed.
+    For a value that is not allowed it returns `_REFUSED`, and adds a problem to the document.
 
     Args:
-        node: The value.
+        node: The node.
         path: Keys that lead to it, such as `("training", "epochs")`.
-        document: Gets the lines of keys, and what is wrong.
+        document: The lines of keys, and the faults, are added to it.
     """
     if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
         return _mapping(node, path, document)
@@ -275,12 +286,13 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
             return int(text)
         case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    line = node.start_mark.line + 1
-    if is_whole(text):
-        forbidden = f"the tag {node.tag} on this value"
-    else:
+    # Everything else is refused. A tag may be written in the text (`!!int x`), so it need not fit.
+    if not is_whole(text):
         forbidden = "half of a surrogate pair"
-    if node.tag.endswith(":int") and text.isdecimal():
+    elif node.tag.endswith(":int") and text.isdecimal():
         forbidden = "a number of more than 18 digits"
+    else:
+        forbidden = f"the tag {node.tag} on this value"
+    line = node.start_mark.line + 1
     document.problems.append((line, f"{'.'.join(path)}: {forbidden} is not allowed"))
     return _REFUSED

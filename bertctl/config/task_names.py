@@ -1,4 +1,4 @@
-"""The names of the tasks, for recipes. What the tasks do stands above, in `tasks/registry.py`."""
+"""The names of the tasks, for recipes. The tasks themselves are in `tasks/registry.py`."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ _NAMES = [
 
 
 def verb_of(task: str) -> str:
-    """Returns the verb that trains for a task."""
+    """Returns the verb that trains a task: `pretrain` or `finetune`."""
     if task == PRETRAINING:
         return "pretrain"
     return "finetune"
@@ -32,16 +32,16 @@ def task_names() -> tuple[str, ...]:
 
 
 def add_task_name(name: str) -> None:
-    """Lets recipes name a further task; the registry of tasks says so."""
+    """Lets recipes name a further task. The registry of tasks calls this for a plug-in's task."""
     if name not in _NAMES:
         _NAMES.append(name)
 
 
 def require_task_name(name: str) -> str:
-    """Returns the name.
+    """Returns a task's name unchanged, if a built-in task or a plug-in's has it.
 
     Raises:
-        ValueError: No task is called so, and no plug-in adds one.
+        ValueError: No task has this name.
     """
     if name not in _NAMES and name not in installed("tasks"):
         raise ValueError(unknown("task", name, _NAMES))
