@@ -1,6 +1,7 @@
 """The one boundary: the answer and every error of `bertctl` leave through `run`."""
 
 import errno
+import itertools
 import re
 import signal
 import sys
@@ -45,7 +46,7 @@ _LOST = (
     "Connection refused",
     "NCCL",
 )
-"""What the exchange between processes says when one of them is gone."""
+"""Texts in the errors that torch's process groups raise when another process has ended."""
 
 
 def run(arguments: list[str]) -> int:
@@ -63,22 +64,25 @@ def run(arguments: list[str]) -> int:
         code = _run(arguments)
     except BertctlError as refusal:
         error = refusal
-    except Exception as bug:  # the boundary: a person gets a sentence, --debug gets the rest
+    except Exception as bug:  # users get a sentence; --debug also prints the traceback
         error = _translate(bug, arguments)
         error.__cause__ = bug
     else:
         return _delivered(code, outputs)
-    # A library has made an error of its own of the signal.
-    if asked() and not isinstance(error, InterruptedRunError):
+
+    # `asked` returns the number of a signal that asked the command to stop, else 0.
+    stop_signal = asked()
+    if stop_signal and not isinstance(error, InterruptedRunError):
+        # A library turned the signal into an error of its own.
         error = interruption(error)
-    elif asked() not in (0, signal.SIGINT):
+    elif stop_signal not in (0, signal.SIGINT):
         error.exit_code = ExitCode.TERMINATED
     enter("ending")
     return _report(error, outputs, arguments)
 
 
 def _warn_of_plugin(message: str) -> None:
-    """Writes a warning before there is a verb's output."""
+    """Writes a warning about a plug-in. It can come before the verb's `Output` exists."""
     sys.stderr.write(f"warning: {message}\n")
 
 
@@ -90,10 +94,10 @@ def _run(arguments: list[str]) -> int:
         BertctlError: The verb's own refusal.
     """
     try:
-        code = int(
-            build().main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK
-        )
-    except SystemExit as error:  # completion, which Typer ends so
+        # Without standalone mode, Typer returns the exit code and raises its errors.
+        returned = build().main(args=arguments, prog_name="bertctl", standalone_mode=False)
+        code = int(returned or ExitCode.OK)
+    except SystemExit as error:  # Typer ends the process itself after shell completion
         code = int(error.code or 0)
     except typer.TyperException as error:
         # `bertctl` alone, or a group alone: the message is the help.
@@ -110,9 +114,14 @@ def _run(arguments: list[str]) -> int:
 
 
 def _delivered(code: int, outputs: "Sequence[Output]") -> int:
-    """Writes the answer, and returns the exit code.
+    """Prints the answer of a verb that ended well, and returns the exit code.
 
-    A good verdict becomes an error if the answer was cut off.
+    If stdout can't be written, success becomes an error, unless the verb has written its results
+    to files. A verb's own exit code other than 0 stays.
+
+    Args:
+        code: The exit code of the verb.
+        outputs: The verb's `Output`; empty if no verb was run, as for `--help`.
     """
     enter("ending")
     for out in outputs:
@@ -121,16 +130,16 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     error = streams.lost(1)
     if error is None or not outputs or code:
         return code
-    if error.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it
-        if outputs[-1].is_printed:
-            cut = ExitCode.CUT
-        else:
-            cut = ExitCode.OK
-        if cut and is_worker():
-            note_exit(cut)
-        return cut
+
+    is_answer_lost = outputs[-1].is_printed
+    if error.errno == errno.EPIPE:
+        # The reader of the pipe, such as `head`, closed it and needs no message.
+        exit_code = ExitCode.CUT if is_answer_lost else ExitCode.OK
+        if exit_code and is_worker():
+            note_exit(exit_code)
+        return exit_code
     message = f"stdout can't be written: {error.strerror}"
-    if not outputs[-1].is_printed:
+    if not is_answer_lost:
         outputs[-1].warn(f"{message}; everything else is done")
         return code
     return _report(
@@ -141,15 +150,16 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 
 
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
-    """Returns our refusal for a command line that Typer can't parse.
+    """Returns the error for a command line that Typer can't parse.
 
-    It names what was meant where that can be guessed, and the help to read.
+    Its message names what was probably meant, its remedy the help to read.
 
     Args:
         arguments: The command line without `bertctl`, such as `["train", "--epoch", "3"]`.
-        error: What Typer says of it.
+        error: Typer's error.
     """
-    if hasattr(error, "possibilities"):  # Typer's NoSuchOption alone has them
+    # Of Typer's errors, only the one of an unknown option has possibilities.
+    if hasattr(error, "possibilities"):
         return _unknown_option(arguments, error)
     from bertctl.cli.framework.typed_instead import (
         argument_hint,
@@ -160,63 +170,64 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
     # pydantic begins the message of a validator with "Value error, ".
     message = error.format_message().replace("Value error, ", "")
-    typed = next((word for word in arguments if not word.startswith("-")), "")
-    names = [verb.name for verb in VERBS]
-    if typed and typed not in names:
+    verb = next((word for word in arguments if not word.startswith("-")), "")
+    names = [known_verb.name for known_verb in VERBS]
+    if verb and verb not in names:
         remedy = f"Verbs: {', '.join(names)}. Type `bertctl --help` for what they do."
-        return UsageError(unknown_verb(typed), remedy=remedy)
+        return UsageError(unknown_verb(verb), remedy=remedy)
 
+    # The context is Typer's record of the command it was parsing: `bertctl vocab train`.
     context = getattr(error, "ctx", None)
     if context:
         command = context.command_path
     else:
-        command = f"bertctl {typed}"
-    if typed:
+        command = f"bertctl {verb}"
+    remedy = ""
+    if verb:
         remedy = f"Type `{command} --help` to see its options."
-    else:
-        remedy = ""
+
     extra_words = extra_arguments(message)
     if extra_words:
         hint = argument_hint(command.removeprefix("bertctl "), extra_words)
-    else:
-        hint = ""
-    if hint:
-        return UsageError(
-            f"{command} takes no further argument: {extra_words}; {hint}", remedy=remedy
-        )
+        if hint:
+            return UsageError(
+                f"{command} takes no further argument: {extra_words}; {hint}", remedy=remedy
+            )
     if message.startswith("Missing argument") and context is not None:
         example = _first_example(context.command.help or "")
-        remedy = f"For example: {example}\n{remedy}" if example else remedy
+        if example:
+            remedy = f"For example: {example}\n{remedy}"
     unknown_command = re.match(r"No such command '([^']*)'", message)
     if unknown_command and context is not None:
+        # A group such as `vocab` was typed with a verb that it does not have.
         verbs_of_group = context.command.list_commands(context)
-        message = unknown_group_verb(typed, unknown_command[1], verbs_of_group)
+        message = unknown_group_verb(verb, unknown_command[1], verbs_of_group)
     return UsageError(message, remedy=remedy)
 
 
 def _first_example(text: str) -> str:
-    """Returns the first example of a verb's help, without what it says of it; empty without one."""
+    """Returns the first example command in a verb's help, without its comment; empty if none."""
     _, _, examples = text.partition("Examples:\n")
     return examples.partition("\n")[0].partition("  #")[0].strip()
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
-    """Returns the error for an unknown option.
+    """Returns the error for an unknown option, which suggests one that the verb has.
 
-    It names our option for one of another program, else the nearest one.
+    Args:
+        arguments: The command line without `bertctl`.
+        error: Typer's NoSuchOption, with the name of the option and the context of the verb.
     """
     from bertctl.cli.framework.typed_instead import option_hint
 
-    words = [*arguments, ""]  # the option may be the last word, with nothing following
-    option_index = next(
-        (i for i, word in enumerate(arguments) if word.startswith(error.option_name)),
-        len(arguments),
-    )
-    typed = words[option_index] or error.option_name
-    if option_index < len(arguments):
-        following = words[option_index + 1]
-    else:
-        following = ""
+    # Typer's name of the option lacks a value after `=`, and the next word can be its value.
+    typed = error.option_name
+    following = ""
+    for word, next_word in itertools.pairwise([*arguments, ""]):
+        if word.startswith(error.option_name):
+            typed = word
+            following = next_word
+            break
     command = error.ctx.command_path.removeprefix("bertctl ")
     parameters = error.ctx.command.get_params(error.ctx)
     options: list[str] = []
@@ -231,7 +242,15 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
 
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
-    """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
+    """Returns a `BertctlError` for any other exception.
+
+    Full memory or disks, missing files, broken packages and names that are not UTF-8 can occur in
+    any verb, and are explained here. Anything else is reported as a bug in bertctl.
+
+    Args:
+        error: The exception.
+        arguments: The command line, of which a word may be the name that is not UTF-8.
+    """
     not_utf8 = [
         argument
         for argument in arguments
@@ -272,10 +291,14 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
 
 
 def _broken_package(error: BaseException | None) -> UnavailableError | None:
-    """Returns the error of a package that can't be imported.
+    """Returns an error about a package that can't be imported, if that caused an exception.
 
-    It is None if no package but our own is behind this error.
+    It returns None for another cause, and for an import error of bertctl's own, which is a bug.
+
+    Args:
+        error: The exception.
     """
+    # Libraries wrap import errors, so the exceptions behind this one are searched for one.
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__
     if error is None:
@@ -294,7 +317,10 @@ def _broken_package(error: BaseException | None) -> UnavailableError | None:
 
 
 def _importing_package(error: ImportError) -> str:
-    """Returns the installed package in which an import failed, or an empty string."""
+    """Returns the installed package in which an import failed, or an empty string.
+
+    It is the package of the innermost stack frame that lies in `site-packages`.
+    """
     package = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         parts = Path(frame.f_code.co_filename).parts
@@ -304,21 +330,20 @@ def _importing_package(error: ImportError) -> str:
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
-    """Reports what went wrong, and returns the exit code.
+    """Prints an error, and returns the exit code.
 
-    It goes through the verb's own output where there is one.
+    Args:
+        error: The error. Settings that its message names as Python does become options.
+        outputs: The verb's `Output`; empty if the error came before the verb started.
+        arguments: The command line, in which `--json` and `--debug` are then looked for.
     """
     from bertctl.cli.framework.option_names import as_options
     from bertctl.cli.framework.output import Output
 
     error.message = as_options(error.message)
     error.remedy = as_options(error.remedy)
-    if is_worker():
-        # One worker says why. Of a stop it is the first one, which knows what was saved; where that
-        # was killed, and its end stopped the others, the launcher does.
-        is_stop = isinstance(error, InterruptedRunError)
-        if (is_stop and not is_first_worker()) or not (note_exit(error.exit_code) or is_stop):
-            return int(error.exit_code)
+    if is_worker() and not _is_reporting_worker(error):
+        return int(error.exit_code)
     if outputs:
         out = outputs[-1]
     else:
@@ -326,3 +351,18 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
     out.error(error)
     streams.flush()
     return int(error.exit_code)
+
+
+def _is_reporting_worker(error: BertctlError) -> bool:
+    """Returns whether this worker is the one of all that prints an error; notes its exit code.
+
+    After a stop signal it is the first worker, which knows what was saved. If that one was killed,
+    the launcher reports it. Any other error is printed by the worker that notes its exit code
+    first.
+    """
+    if isinstance(error, InterruptedRunError):
+        if not is_first_worker():
+            return False
+        note_exit(error.exit_code)
+        return True
+    return note_exit(error.exit_code)

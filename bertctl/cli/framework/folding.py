@@ -1,6 +1,6 @@
-"""Options that several verbs share, folded into one value.
+"""Options that several verbs share: a user types them, a verb's function takes one value of them.
 
-A verb takes the value, a person types the options.
+Also checks of paths that every command line passes: no addresses, and no output over an input.
 """
 
 import functools
@@ -25,7 +25,7 @@ Decorator = Callable[[VerbFunction], VerbFunction]
 def parameter(
     name: str, annotation: Any, default: Any = inspect.Parameter.empty
 ) -> inspect.Parameter:
-    """Returns an option or argument of a verb, as Typer reads it."""
+    """Returns a keyword-only parameter, which Typer reads as an option or argument of a verb."""
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -37,7 +37,16 @@ def parameter(
 def option(
     name: str, flags: str, help_text: str, kind: Any = str, default: Any = None, **settings: Any
 ) -> inspect.Parameter:
-    """Returns an option of a verb; its flags with blanks between."""
+    """Returns an option of a verb.
+
+    Args:
+        name: Name of the parameter.
+        flags: The flags, parted by blanks: `--output -o`.
+        help_text: The option's help.
+        kind: Type of the value. An option can always be None, too.
+        default: The value if the option is not typed.
+        settings: Further keyword arguments of `typer.Option`.
+    """
     return parameter(
         name,
         Annotated[kind | None, typer.Option(*flags.split(), help=help_text, **settings)],
@@ -46,7 +55,7 @@ def option(
 
 
 _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequality", "npz")
-
+"""Names of parameters that are files or folders to write."""
 
 _LOCAL = frozenset(
     [
@@ -72,8 +81,10 @@ _LOCAL = frozenset(
 """Words in an option's metavar that stand for something on this machine or a name of the hub, never
 for an address."""
 _ALSO_WRITTEN = ("to", "place")
+"""Further parameters that are folders to write; they are not checked against the inputs."""
+
 _TEXTS = ("text", "texts")
-"""Arguments that are texts first and files second: an address is a text."""
+"""Parameters that take texts or files. An address is a text there."""
 
 
 def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) -> None:
@@ -87,6 +98,7 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
         UsageError: with the option and what to type.
     """
     for parameter in parameters:
+        # The metavar of an argument is such as `[TEXT|FILE ...|-]`.
         metavars = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
         is_path = "Path" in str(parameter.type_descriptor.annotation)
         is_local = is_path or bool(metavars & _LOCAL)
@@ -96,8 +108,9 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
         takes_text = "TEXT" in metavars
         long_flags = [flag for flag in parameter.opts if flag.startswith("--")]
         for value in _typed_texts(typed.get(parameter.name)):
-            is_text = takes_text and any(map(str.isspace, value))
-            if is_text:
+            # A value with blanks is no address, but a text that may begin with one.
+            has_blank = any(map(str.isspace, value))
+            if takes_text and has_blank:
                 continue
             refuse_address(
                 value,
@@ -118,43 +131,63 @@ def _typed_texts(typed: object) -> list[str]:
 
 
 def protect_inputs(arguments: Mapping[str, Any]) -> None:
-    """Refuses an output path that is also an input of this command line.
+    """Protects the inputs of a command line from being overwritten, and checks its outputs.
 
-    The input is a path that was typed, or stdin's file.
+    Inputs are all paths that were typed, and the file that stdin is redirected from. Later writes
+    to them are refused, too.
+
+    Args:
+        arguments: Parameters of the verb -> their values.
 
     Raises:
-        UsageError: an output that is an input, another output, or a run of a sweep that would be
-            replaced.
+        UsageError: An output is also an input or another output, or it is a run of a sweep and
+            would be replaced.
     """
-    typed = [value for name, value in arguments.items() if name not in _OUTPUTS]
-    words: list[str] = []
-    for value in typed:
-        words += map(str, value if isinstance(value, list) else [value])
-    paths: list[Path] = []
-    for word in words:
-        paths += (Path(path) for path in (word, word.partition("=")[2]) if path)
-    # A run's own recipe is read whole, and written again by the run that replaces it.
-    protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
+    inputs = _typed_paths(arguments)
+    # A run's recipe may be overwritten: it is read before the run that replaces it starts.
+    protect(Path("/dev/stdin"), *(path for path in inputs if not is_of_run(path)), anew=True)
+
     outputs = set[Path]()
     for name in _OUTPUTS:
-        path = arguments.get(name)
-        if path is not None:
-            from bertctl.run_folder import RunFolder
+        if arguments.get(name) is None:
+            continue
+        from bertctl.run_folder import RunFolder
 
-            refuse_input(Path(path))
-            place = Path(path).absolute()
-            if place in outputs and not is_stream(Path(path)):
-                raise UsageError(
-                    f"{path} is given as two outputs", remedy="Name another file for one of them."
-                )
-            outputs.add(place)
-            if arguments.get("overwrite") and (reason := RunFolder(Path(path)).why_of_sweep()):
-                raise UsageError(
-                    reason,
-                    remedy="Choose another with -o. The same sweep command runs the missing runs.",
-                )
-            for folder in filter(os.path.isdir, paths):
-                RunFolder(folder).refuse_output(Path(path))
+        output = Path(arguments[name])
+        refuse_input(output)
+        if output.absolute() in outputs and not is_stream(output):
+            raise UsageError(
+                f"{arguments[name]} is given as two outputs",
+                remedy="Name another file for one of them.",
+            )
+        outputs.add(output.absolute())
+        reason_of_sweep = ""
+        if arguments.get("overwrite"):
+            reason_of_sweep = RunFolder(output).why_of_sweep()
+        if reason_of_sweep:
+            raise UsageError(
+                reason_of_sweep,
+                remedy="Choose another with -o. The same sweep command runs the missing runs.",
+            )
+        for folder in filter(os.path.isdir, inputs):
+            RunFolder(folder).refuse_output(output)
+
+
+def _typed_paths(arguments: Mapping[str, Any]) -> list[Path]:
+    """Returns every word of a command line that is not an output, as a path.
+
+    Words that are no paths are among them: they do no harm, as no such file is written. Of
+    `data.train_file=FILE`, the part after `=` is returned as well.
+    """
+    paths: list[Path] = []
+    for name, value in arguments.items():
+        if name in _OUTPUTS:
+            continue
+        words = value if isinstance(value, list) else [value]
+        for word in map(str, words):
+            assigned = word.partition("=")[2]
+            paths += (Path(text) for text in (word, assigned) if text)
+    return paths
 
 
 def folds(
@@ -164,18 +197,19 @@ def folds(
 ) -> Decorator:
     """Returns a decorator that folds several command-line parameters into one value.
 
-    The verb is `verb(out, value, ...)`; its command has the parameters `before` and `after`, and no
-    `value`. If several such decorators stand over a verb, the lowest gives the first value, the
-    next one the second.
+    The verb is a function `verb(out, value, ...)`. The decorated function has the parameters
+    `before` and `after` instead of `value`, and Typer makes options of them. A verb can have
+    several such decorators: the lowest one gives its first value, the next one its second.
 
     Args:
         before: Parameters in front of the verb's own.
         after: Parameters behind the verb's own.
-        fold: Takes the arguments of these parameters out of the mapping, and returns the value.
+        fold: Removes the arguments of these parameters from a mapping of all arguments, and returns
+            the value.
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        # The first parameter that has no Typer object is the one that no option gives.
+        # The value's parameter is the first one without `Annotated[..., typer.Option(...)]`.
         out, *verb_parameters = inspect.signature(verb).parameters.values()
         folded = next(
             verb_parameter
@@ -185,13 +219,16 @@ def folds(
 
         @functools.wraps(verb)
         def command(out: Any, **arguments: Any) -> None:
-            verb(out, **{folded.name: fold(arguments)}, **arguments)
+            # `fold` first removes its arguments, so that only the verb's own are left.
+            value = fold(arguments)
+            verb(out, **{folded.name: value}, **arguments)
 
         own_parameters = [
             verb_parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for verb_parameter in verb_parameters
             if verb_parameter is not folded
         ]
+        # Typer reads the parameters from the signature.
         signature = inspect.Signature([out, *before, *own_parameters, *after])
         command.__signature__ = signature  # type: ignore[attr-defined]
         return command

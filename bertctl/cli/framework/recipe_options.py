@@ -383,14 +383,15 @@ LOCKED_OPTION = parameter("locked", Annotated[bool, _LOCK], False)
 
 @dataclass(frozen=True)
 class RecipeRequest:
-    """Recipe as it was typed. Nothing is read before `load`.
+    """Recipe as it was typed. Nothing is read before `load` or `trace`.
 
     Attributes:
-        name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one
-            is meant.
-        sets: the values of `--set`.
-        options: value by dotted field, for the options that were given.
-        verb: that was typed; empty where the recipe is only looked at.
+        name: A built-in recipe, a YAML file or a file of rows; empty if the verb passes the name to
+            `load`.
+        sets: Values of `--set`, such as `training.epochs=2`.
+        options: Dotted field -> value, for the options that were typed.
+        verb: The verb that was typed, such as `finetune` or `data check`; empty if the recipe is
+            not for a run.
     """
 
     name: str = ""
@@ -400,7 +401,7 @@ class RecipeRequest:
 
     @property
     def typed(self) -> list[str]:
-        """Fields that stand on the command line, by their dotted names."""
+        """Dotted names of the fields that were typed, as options or after `--set`."""
         return [*self.options, *(assignment.partition("=")[0].strip() for assignment in self.sets)]
 
     def load(
@@ -427,20 +428,20 @@ class RecipeRequest:
         listener: Listener = SILENT,
         task: str = "",
     ) -> "TracedRecipe":
-        """Returns the recipe and where each field's value comes from.
+        """Returns the recipe, and where each field's value comes from.
 
-        For a file of rows the generic one of its task.
+        For a file of rows, that is the built-in recipe of its task with the file as training rows.
 
         Args:
-            name: of the recipe or the file, where it was not typed as such.
-            options: values that the verb adds, or puts in place of those that were typed.
-            listener: hears which task a file is for, where that is guessed.
-            task: of a file, where it is known.
+            name: Name of the recipe or the file, if it is not this request's.
+            options: Dotted field -> value, which replace the options that were typed.
+            listener: Receives a message about the task that was guessed for a file.
+            task: Task of a file of rows; empty to guess it from the file.
 
         Raises:
-            UsageError: there is no such recipe, something in it is wrong, or what a file is for
-                can't be told.
-            UnavailableError: its file can't be read.
+            UsageError: No such recipe exists, the recipe is wrong or is run by another verb, or the
+                task of a file can't be guessed.
+            UnavailableError: A file can't be read.
         """
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
         from bertctl.config.task_names import verb_of
@@ -453,23 +454,44 @@ class RecipeRequest:
                     f"the train file is given twice, as {recipe_name} too",
                     remedy="Leave --train-file out.",
                 )
-            fields = {"data.train_file": Path(recipe_name)}
-            recipe_name, guessed = (task, {}) if task else self._guess(Path(recipe_name), listener)
-            values = {**fields, **guessed, **values}
+            rows_file = Path(recipe_name)
+            if task:
+                recipe_name = task
+                guessed: Mapping[str, Any] = {}
+            else:
+                recipe_name, guessed = self._guess(rows_file, listener)
+            # What was typed, or comes from the verb, wins over what was guessed.
+            values = {"data.train_file": rows_file, **guessed, **values}
         recipe, origins = trace_recipe(recipe_name, sets=self.sets, options=values)
+
         for dotted in REACHING:
             file = origins[dotted].file or expanded_path(recipe_name)
+            # Nobody's file may name code to run. A run's recipe, which may come from another
+            # person, may not name a server either.
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, self.typed, [dotted])
-        looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
+
         verb = verb_of(recipe.task)
-        if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
+        runs_recipe = self.verb and not self.verb.startswith(("recipes", "fetch"))
+        is_of_other_verb = (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt"))
+        if runs_recipe and is_of_other_verb:
             message = f"'{recipe_name}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(message, remedy=f"bertctl {verb} {recipe_name}")
         return recipe, origins
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
-        """Returns the task of a file with rows, and the fields that were guessed with it."""
+        """Guesses the task of a file of rows from its columns.
+
+        Args:
+            file: The file.
+            listener: Receives a message about the guess.
+
+        Returns:
+            The task, and values of `data.*` fields that the guess takes for granted.
+
+        Raises:
+            UsageError: The rows fit no task.
+        """
         from bertctl.config.load import load_recipe
         from bertctl.data.file_names import UnknownSuffixError
         from bertctl.data.guessing import guess_task
@@ -481,15 +503,16 @@ class RecipeRequest:
             field: value for field, value in self.options.items() if field.startswith("data.")
         }
         generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
+        # Any task's recipe will do: only the settings of `data` are used, which were typed.
+        any_task = next(iter(READERS))
         try:
-            task, fields, guess_text = guess_task(
-                file, load_recipe(next(iter(READERS)), sets=sets, options=options).data
-            )
+            data_settings = load_recipe(any_task, sets=sets, options=options).data
+            task, fields, guess_text = guess_task(file, data_settings)
         except UnknownSuffixError:
             raise
         except UsageError as error:
-            is_said = "name the task" in error.remedy.lower()
-            if is_said:
+            has_advice = "name the task" in error.remedy.lower()
+            if has_advice:
                 introduction = "The task is named so"
             else:
                 introduction = "Add it to the command, or name the task"
@@ -507,8 +530,8 @@ class RunRequest:
     """Run as it was typed, with the options that replace values of its recipe.
 
     Attributes:
-        path: its folder.
-        options: value by dotted field, for the options that were given.
+        path: The run's folder.
+        options: Dotted field -> value, for the options that were typed.
     """
 
     path: Path
@@ -542,16 +565,20 @@ class RunRequest:
 
 
 def picked(*names: str | FieldOption) -> list[FieldOption]:
-    """Returns field options.
+    """Returns the options of recipe fields that a verb has.
 
-    A name is that of a group of options, or the flags of a single one.
+    Args:
+        names: Groups of options (`compute`), flags of single ones (`--scheme`), or options.
     """
-    picked_options: list[FieldOption] = []
+    options: list[FieldOption] = []
     for name in names:
-        picked_options += (
-            [name] if isinstance(name, FieldOption) else GROUPS.get(name) or [_BY_FLAG[name]]
-        )
-    return picked_options
+        if isinstance(name, FieldOption):
+            options.append(name)
+        elif name in GROUPS:
+            options += GROUPS[name]
+        else:
+            options.append(_BY_FLAG[name])
+    return options
 
 
 def without(group: str, *flags: str) -> list[FieldOption]:
@@ -577,21 +604,24 @@ def takes_recipe(
         before = [parameter("recipe", RecipeArgument)]
     else:
         before = []
-    after = (
-        [row.parameter() for row in rows]
-        + ([parameter("sets", SetOption, None)] if sets else [])
-        + [LOCKED_OPTION]
-    )
+    after = [row.parameter() for row in rows]
+    if sets:
+        after.append(parameter("sets", SetOption, None))
+    after.append(LOCKED_OPTION)
 
     def decorate(verb: VerbFunction) -> VerbFunction:
         def fold(arguments: dict[str, Any]) -> RecipeRequest:
             """Takes the recipe and its options out of a verb's arguments."""
             lock(arguments)
             name = arguments.pop("recipe") if has_recipe_argument else ""
-            group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
-            typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
+            # `data check` is `check` in data.py, `finetune` is `finetune` in finetune.py.
+            group = verb.__module__.rpartition(".")[2]
+            words = dict.fromkeys((group, verb.__name__))
             return RecipeRequest(
-                name, arguments.pop("sets", None) or (), by_field(rows, arguments), typed
+                name,
+                sets=arguments.pop("sets", None) or (),
+                options=by_field(rows, arguments),
+                verb=" ".join(words).replace("_", "-"),
             )
 
         return folds(before, after, fold)(verb)
@@ -616,9 +646,9 @@ def takes_run(*names: str | FieldOption) -> Decorator:
 
 
 def lock(arguments: dict[str, Any]) -> None:
-    """Takes `--locked` out of what was typed, and enforces the lock.
+    """Removes `--locked` from a verb's arguments, and enforces the lock file if it was typed.
 
-    Without `--locked` the lock is enforced if BERTCTL_LOCKED is set.
+    The lock is also enforced if the environment variable BERTCTL_LOCKED is set.
     """
     from bertctl.catalog.lock import LOCKED, enforce
 
@@ -627,6 +657,10 @@ def lock(arguments: dict[str, Any]) -> None:
 
 
 def by_field(rows: Sequence[FieldOption], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Takes the values of options out of what was typed, and returns them by field."""
+    """Removes options of recipe fields from a verb's arguments.
+
+    Returns:
+        Dotted field -> value, for the options that were typed.
+    """
     values = {row.field: row.value(arguments.pop(row.name)) for row in rows}
-    return {name: value for name, value in values.items() if value not in (None, [], ())}
+    return {dotted: value for dotted, value in values.items() if value not in (None, [], ())}

@@ -69,7 +69,9 @@ _OPTIONS = [
     ),
 ]
 takes_flags = folds(
-    _OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(one.name) for one in _OPTIONS})
+    _OPTIONS,
+    [],
+    lambda arguments: RunFlags(**{row.name: arguments.pop(row.name) for row in _OPTIONS}),
 )
 """Gives a verb that trains the options of `RunFlags`."""
 
@@ -85,16 +87,16 @@ def carry_out(
     """Trains a run and answers with its metrics; with `dry_run`, answers with its plan.
 
     Args:
-        out: where to.
-        traced: the recipe, complete, and where its values come from.
-        flags: how.
-        strict: whether a model that predicts one label for every example ends the command with an
+        out: Prints the answer and messages.
+        traced: The complete recipe, and where the value of each field comes from.
+        flags: The options of the run: its folder, whether it is resumed, its processes.
+        strict: Whether a model that predicts one label for every example ends the command with an
             error.
-        beside: Called with the finished run; returns additions to the answer, as JSON and for
-            people.
+        beside: Called with the finished run's folder and a listener. It returns additions to the
+            answer: keys of the JSON document, and what is printed below the tables.
     """
     started = time.perf_counter()
-    recipe, origins = traced
+    recipe, _ = traced
     from bertctl.run_folder import default_folder
     from bertctl.training.start import Resume, check_place
 
@@ -107,7 +109,9 @@ def carry_out(
     from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
 
     if flags.accelerate_config is not None:
+        # Only to refuse a faulty file before anything else is read.
         read_accelerate_config(flags.accelerate_config)
+    # A dry run trains nothing, so it needs no further processes.
     if not flags.dry_run:
         in_processes(flags.num_processes, out, config=flags.accelerate_config)
     check_environment()
@@ -118,8 +122,7 @@ def carry_out(
     from bertctl.reporting.outcomes import closing_tables
     from bertctl.reporting.summary import time_line
     from bertctl.runtime.command_clock import seconds_of_command
-    from bertctl.tokenization.long_texts import kept_words
-    from bertctl.training.announce import announce, lengths_of
+    from bertctl.training.announce import announce
     from bertctl.training.finetune import RunOptions
     from bertctl.training.start import start
 
@@ -128,25 +131,8 @@ def carry_out(
         job = prepare(recipe, listener=listener)
         announce(job, listener=listener)
         if flags.dry_run:
-            path = output or default_folder(job.recipe.name, job.hash)
-            out.say(f"dry run: nothing was trained; the run would be in {path}")
-            lengths = lengths_of(job)
-            if lengths:
-                out.say(f"{kept_words(lengths)}; advised: --long-text {lengths['advised']}")
-            plan = _plan(job, str(path)) | {"long_texts": lengths}
-            if job.recipe.training.time_limit is not None:
-                plan["time_limit"] = _say_what_fits(job, out)
-            watched = out.answers.is_terminal
-            # A folder in the current directory is known as one only now.
-            portable_recipe = recipe.with_fields("model", name=job.recipe.model.name)
-            if job.chosen:  # what was chosen for these rows runs again without the preset
-                sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
-                portable_recipe = portable_recipe.model_copy(update=sections)
-            if watched and not out.verbose:
-                text = []
-            else:
-                text = [_recipe_to_keep((portable_recipe, origins), job.verb, out.verbose)]
-            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
+            run_folder = output or default_folder(job.recipe.name, job.hash)
+            _answer_dry_run(out, job, traced, run_folder)
             return
         options = RunOptions(
             strict=strict,
@@ -186,14 +172,58 @@ def carry_out(
     say_next(out, _next_command(folder.path, job, result.metrics))
 
 
+def _answer_dry_run(out: Output, job: "Job", traced: "TracedRecipe", run_folder: Path) -> None:
+    """Answers with the plan of a run, and with its recipe as a file to keep.
+
+    A terminal shows a table instead of the recipe, or both with `--verbose`.
+
+    Args:
+        out: Prints the answer and messages.
+        job: Everything that the run needs, read and checked.
+        traced: The recipe before the job was prepared, and where its values come from.
+        run_folder: The folder that the run would be in.
+    """
+    from bertctl.tokenization.long_texts import kept_words
+    from bertctl.training.announce import lengths_of
+
+    recipe, origins = traced
+    out.say(f"dry run: nothing was trained; the run would be in {run_folder}")
+    lengths = lengths_of(job)
+    if lengths:
+        out.say(f"{kept_words(lengths)}; advised: --long-text {lengths['advised']}")
+    plan = _plan(job, str(run_folder)) | {"long_texts": lengths}
+    if job.recipe.training.time_limit is not None:
+        plan["time_limit"] = _say_what_fits(job, out)
+
+    # Whether the model's name is a folder in the current directory is known only after preparing.
+    recipe = recipe.with_fields("model", name=job.recipe.model.name)
+    if job.chosen:
+        # What the preset `auto` chose for these rows is written out, to run again without it.
+        sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
+        recipe = recipe.model_copy(update=sections)
+
+    parts: list[Shown] = []
+    is_terminal = out.answers.is_terminal
+    if out.verbose or not is_terminal:
+        parts.append(_recipe_to_keep((recipe, origins), job.verb, out.verbose))
+    if is_terminal:
+        parts.append(_plan_table(job))
+    out.answer(plan, *parts)
+
+
 def _next_command(run: Path, job: "Job", metrics: "MetricsDocument") -> str:
-    """Returns the command that uses a run, or makes the better model of its frozen encoder."""
+    """Returns the command to type after a run.
+
+    It uses the run; or it trains a probe, if the probe that was trained as a baseline is as good.
+    """
     from bertctl.baselines.kinds import FROZEN
     from bertctl.baselines.run_baselines import can_be_probed, not_beaten
     from bertctl.words import command
 
-    is_cut = metrics.time_limit is not None
-    if FROZEN in not_beaten(metrics, job) and can_be_probed(job) and not is_cut:
+    # A run with a time limit may have been cut short, and could beat the baseline with more time.
+    has_time_limit = metrics.time_limit is not None
+    is_beaten_by_probe = FROZEN in not_beaten(metrics, job) and can_be_probed(job)
+    if is_beaten_by_probe and not has_time_limit:
         return command("probe", run / "recipe.yaml")
     return use_of_run(run, job.recipe.task)
 
@@ -210,15 +240,15 @@ def say_unscored_test(
 
 
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
-    """Returns the recipe as a file to keep.
+    """Returns the text of a recipe file with the fields that were set.
 
-    It has what was chosen, with paths seen from where the file will lie: the folder of the file
-    that stdout is redirected to, else the working folder.
+    Paths in it are relative to the folder of the file that stdout is redirected to, else to the
+    working folder.
 
     Args:
         traced: The recipe, and where the value of each field came from.
-        verb: That runs it; the first line of the file is a comment with that command.
-        every_field: Whether fields at their defaults are written too.
+        verb: Verb of the command in the file's first line, a comment.
+        every_field: Whether fields with their default value are written, too.
     """
     from bertctl.cli.framework.streams import stdout_file
     from bertctl.config.dump import dump_recipe
@@ -240,7 +270,12 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
 
 
 def _plan(job: Any, path: str) -> dict[str, Any]:
-    """Returns the answer of a dry run."""
+    """Returns the JSON answer of a dry run.
+
+    Args:
+        job: The prepared `Job`.
+        path: Folder that the run would be in.
+    """
     return {
         "run": path,
         "recipe": job.recipe.model_dump(),
@@ -256,7 +291,11 @@ def _plan(job: Any, path: str) -> dict[str, Any]:
 
 
 def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
-    """Times a few steps, says how much of a run fits into its time limit, and returns that."""
+    """Times a few steps, and prints how much of a run fits into its time limit.
+
+    Returns:
+        The same as numbers, for the JSON answer.
+    """
     from bertctl.reporting.summary import fit_sentence
     from bertctl.runtime.command_clock import seconds_of_command
     from bertctl.training.estimate import rehearse_time_limit
@@ -270,10 +309,7 @@ def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
 
 
 def _plan_table(job: Any) -> Shown:
-    """Returns what a person at a terminal looks for.
-
-    The complete recipe would push it off the screen.
-    """
+    """Returns the plan of a run as a short table for a terminal: rows, steps and memory."""
     from bertctl.words import count, human_bytes
 
     table = plain_table("plan", "")
