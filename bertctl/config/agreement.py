@@ -57,11 +57,14 @@ class Disagreement(NamedTuple):
 
 
 class DisagreementError(ValueError):
-    """All the disagreements of one recipe."""
+    """Error with all the disagreements of one recipe.
+
+    Raised in a validator of pydantic, which wraps it into its `ValidationError`.
+    """
 
     def __init__(self, problems: Sequence[Disagreement]) -> None:
         super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in problems))
-        self.found = problems
+        self.disagreements = problems
 
 
 def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
@@ -69,8 +72,11 @@ def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
 
     The result is empty if single fields are wrong.
     """
-    causes = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
-    return next((clash.found for clash in causes if isinstance(clash, DisagreementError)), ())
+    for entry in error.errors(include_url=False):
+        cause = entry.get("ctx", {}).get("error")
+        if isinstance(cause, DisagreementError):
+            return cause.disagreements
+    return ()
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -168,9 +174,10 @@ def _list_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is wrong with folds.
+    """Yields what is wrong with cross-validation folds.
 
-    They need both fields, and no validation rows.
+    They need both `data.fold` and `data.folds`, and hold out training rows for validation: so the
+    data must not have validation rows of its own.
     """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
@@ -227,9 +234,12 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         )
         yield Disagreement(("model.head_start", "task"), reason)
     yield from _loss_disagreements(recipe)
-    is_open = "training.epochs" in fields_left_to_auto(recipe)
-    by_epochs = training.evaluate_every is None and training.max_steps is None and not is_open
-    if training.average_best and by_epochs and training.average_best > training.epochs:
+    # The number of evaluations is known only if there is one after each of the recipe's epochs.
+    is_left_to_auto = "training.epochs" in fields_left_to_auto(recipe)
+    counts_steps = training.evaluate_every is not None or training.max_steps is not None
+    if is_left_to_auto or counts_steps:
+        return
+    if training.average_best and training.average_best > training.epochs:
         yield Disagreement(
             ("training.average_best", "training.epochs"),
             f"the best {training.average_best} are asked for, but there are {training.epochs} "
@@ -286,7 +296,7 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is of no use without a teacher, and tasks and ways of training without one."""
+    """Yields settings of distillation without a teacher, and what no teacher can be used for."""
     if not recipe.distillation.model_dump(exclude_defaults=True):
         return
     yield from _useless_without("distillation", recipe.distillation, "teacher")
@@ -303,7 +313,10 @@ def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _relation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what does not go with relations between tokens, and what is of no use without them."""
+    """Yields what conflicts with learning the teacher's relations between tokens.
+
+    If the recipe does not use them, it yields their settings instead, which then have no effect.
+    """
     section = recipe.distillation
     if not section.relations:
         for name in ("relation_heads", "relation_layer"):
@@ -320,9 +333,12 @@ def _relation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _useless_without(name: str, section: RecipeSection, switch: str) -> Iterator[Disagreement]:
-    """Yields a field of a changed section that nothing reads.
+    """Yields a field that has no effect, because the section is not switched on.
 
-    The field that switches the section on is then not set.
+    Args:
+        name: Name of the section, such as `lora`.
+        section: The section, of which at least one field is not the default.
+        switch: The field that switches the section on, such as `rank`.
     """
     if getattr(section, switch) is None:
         changed = next(iter(section.model_dump(exclude_defaults=True)))
@@ -347,7 +363,7 @@ def _layer_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is wrong with what is learned from a corpus."""
+    """Yields what is wrong with masking, the mix of corpora, and a new BERT's vocabulary."""
     section = recipe.pretraining
     masking = recipe.masking
     if recipe.task != PRETRAINING and masking.model_dump(exclude_defaults=True):
@@ -367,7 +383,7 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _lora_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is of no use without LoRA, and what LoRA has no use for."""
+    """Yields settings of LoRA without effect, and ways of training that LoRA can't be used in."""
     if not recipe.lora.model_dump(exclude_defaults=True):
         return
     yield from _useless_without("lora", recipe.lora, "rank")
