@@ -276,21 +276,26 @@ def _recipe_of_files(
         readable = suffix_of(Path(files[0])) in SUFFIXES
         if task or not (error.task or readable):
             raise
-        # The rows fit no task. The check says what is wrong with them, and needs a task for that:
-        # the one that was guessed, else the first of all.
+        # The rows fit no task. The check is to show what is wrong with them, and needs some task
+        # for that: the one that was guessed, else the first of all.
         return settings.load(files[0], held_out, task=error.task or task_names()[0])
 
 
 def _splits_of(files: Sequence[str]) -> tuple[str, ...]:
-    """Returns which split each file is: by its place, unless the second one is called test."""
-    names_test = [_TEST_NAME.search(Path(file).name) is not None for file in files]
-    if names_test[1:] in ([True], [True, False]):
-        return (_SPLITS[0], _SPLITS[2], _SPLITS[1])[: len(files)]
+    """Returns the split of each file: train, validation and test in the order of the files.
+
+    If only the second one has a name like `test.csv`, it is the test split, and a third file is the
+    validation split.
+    """
+    train, validation, test = _SPLITS
+    is_test_name = [_TEST_NAME.search(Path(file).name) is not None for file in files]
+    if is_test_name[1:] in ([True], [True, False]):
+        return (train, test, validation)[: len(files)]
     return _SPLITS[: len(files)]
 
 
 def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
-    """Returns the answer with `--json`."""
+    """Returns the JSON document of the answer."""
     return {
         "schema": 1,
         "recipe": recipe.name,
@@ -354,17 +359,22 @@ def _tally(report: "DataReport") -> str:
 
 
 def _from_here(path: str) -> str:
-    """Returns a path as it would be typed in the current folder.
+    """Returns a path relative to the current folder, if it is below it.
 
-    GitHub and GitLab want it so too.
+    GitHub and GitLab need such paths to mark the files of a repository.
     """
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
-    """Returns a check per finding, and one more.
+    """Returns a check that tells how many rows were read, and one for each finding.
 
-    Most viewers take a suite without cases for broken.
+    The first is there because most viewers of test results take a suite without cases for broken.
+
+    Args:
+        group: Name that the checks have in common.
+        report: The findings.
+        strict: Whether warnings fail, too.
     """
     rows = (
         ", ".join(f"{facts['rows']:,} {split}" for split, facts in report.splits.items())
@@ -375,7 +385,7 @@ def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]
 
 
 def _named_as_options(report: "DataReport") -> "DataReport":
-    """Returns what was found in the words of the command line."""
+    """Returns a report whose messages name settings as options: `--max-length N`."""
     findings = tuple(
         replace(finding, message=as_options(finding.message), remedy=as_options(finding.remedy))
         for finding in report.findings
@@ -384,7 +394,13 @@ def _named_as_options(report: "DataReport") -> "DataReport":
 
 
 def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
-    """Returns a finding as a check, which every pipeline writer takes."""
+    """Returns a finding as a check, the form that the files for pipelines are written from.
+
+    Args:
+        group: Name that all checks of the report have in common.
+        finding: The finding. Its file and line are those of its first example.
+        strict: Whether a warning fails, too.
+    """
     if finding.examples:
         where = finding.examples[0].where
     else:
@@ -410,10 +426,10 @@ def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
 
 
 def _verdict(report: "DataReport", *, strict: bool) -> None:
-    """Refuses data with errors, or with `--strict` with warnings.
+    """Ends the command with an error if the data has errors, or with `strict` if it has warnings.
 
     Raises:
-        DataError: there are some.
+        DataError: The data has some.
     """
     errors = report.of("error")
     warnings = report.of("warning")

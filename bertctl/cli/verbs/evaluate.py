@@ -208,11 +208,7 @@ def evaluate(
 
 
 def _source(typed: list[str]) -> "Path | FileList | None":
-    """Returns the file, or the files, to score.
-
-    Raises:
-        UsageError: Stdin, which is no file to go back to.
-    """
+    """Returns the file or files to score: one path, a list of files, or None if none was typed."""
     from bertctl.data.file_lists import files_of
 
     if not typed:
@@ -226,10 +222,16 @@ def _source(typed: list[str]) -> "Path | FileList | None":
 def _folder_of(
     run: Path, source: "Path | FileList | None", split: str | None, *, of_export: bool
 ) -> Path:
-    """Returns where the scores go without -o: to the run itself, or beside it.
+    """Returns the folder of the scores if -o was not typed: the run's own, or one beside it.
+
+    Args:
+        run: Folder of the run or export.
+        source: The file to score; None for a split of the run's own data.
+        split: The split, as it was typed.
+        of_export: Whether `run` is an export, which is never changed.
 
     Raises:
-        UsageError: Several files, which have no common name.
+        UsageError: Several files are scored as one, so they have no common name.
     """
     if source is None and of_export:
         return run.with_name(f"{run.name}-on-{split or 'validation'}")
@@ -255,9 +257,10 @@ def _decide(
     Args:
         out: Prints the answer and messages.
         run: An opened run.
-        split: To fit on; None is the first validation split.
+        split: Split to fit on; None is the first validation split.
         calibrate: Whether to fit a temperature.
-        threshold: `f1` maximizes it, `precision=P` reaches it; None chooses no threshold.
+        threshold: What the threshold is chosen for: the best F1 (`f1`) or a precision
+            (`precision=P`). None chooses no threshold.
         workers: The processes that share the work; only the first one prints.
         listener: Receives progress messages.
     """
@@ -301,10 +304,10 @@ def _decide(
 
 
 def _decision_table(chosen: Mapping[str, Any]) -> Shown:
-    """Returns a row per score: its value without the decision, and with it.
+    """Returns a table of the scores before and after a temperature or threshold is applied.
 
     Args:
-        chosen: What `calibrate_run` returns.
+        chosen: What `calibrate_run` returns: the decision, and the scores without and with it.
     """
     from bertctl.tasks.registry import headline
 

@@ -270,12 +270,10 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
 
 
 def check_recipe(name_or_path: str) -> BertctlError | None:
-    """Returns the faults of a recipe, or None.
+    """Returns an error with all faults of a recipe, or None.
 
-    The names of its model and data set are checked, too.
-
-    Nothing is fetched, and files named in the recipe are not looked for: it may be meant for
-    another machine.
+    The names of its model and data set are checked, too. Nothing is downloaded, and the files that
+    it names need not exist: the recipe may be for another machine.
     """
     try:
         recipe = RecipeRequest(name_or_path).load()
@@ -291,9 +289,9 @@ def check_recipe(name_or_path: str) -> BertctlError | None:
 
 
 def _unknown_names(recipe: "Recipe") -> Iterator[str]:
-    """Yields what is wrong with the data set and the model that a recipe names.
+    """Yields a sentence for a data set of another task, and for each unknown name.
 
-    The field comes first: `model.name: ...`. Nothing is fetched.
+    Each begins with the field, such as `model.name: ...`. Nothing is downloaded.
     """
     from bertctl.catalog.datasets import find_dataset
     from bertctl.catalog.models import MODELS
@@ -327,9 +325,9 @@ def _sentences(error: BertctlError | None) -> Sequence[str]:
 
 
 def _runnable(path: Path) -> str:
-    """Returns the path as a shell word that `finetune` takes for a path.
+    """Returns a path as a shell word that `finetune` can't mistake for a built-in recipe.
 
-    It does not take it for a built-in name.
+    A bare name gets a `./` in front: `./sst2`.
     """
     text = str(path)
     looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
@@ -347,7 +345,7 @@ def _verb(recipe: "Recipe") -> str:
 
 
 def _recipe_row(name: str) -> dict[str, Any]:
-    """Returns what `recipes ls --json` says of a built-in recipe."""
+    """Returns a built-in recipe's entry in the answer of `recipes ls --json`."""
     recipe = RecipeRequest(name).load()
     return {
         "name": name,
@@ -368,11 +366,13 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     """
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    # A recipe with the name of a task is for files of one's own. `pretrain` is named for its verb.
+    # A recipe with the name of a task is for the user's files. `pretrain` has the name of its verb.
     headings = {"pretrain"} | {row["task"] for row in rows}
-    for row in sorted(
+    # By task, in each the heading first (False is sorted before True), then by name.
+    rows_in_order = sorted(
         rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
-    ):
+    )
+    for row in rows_in_order:
         if row["name"] in headings:
             indent = ""
         else:
