@@ -43,15 +43,15 @@ _HUB_KINDS = {"datasets": " --repo-type dataset", "spaces": " --repo-type space"
 
 
 def is_address(path: str | Path) -> bool:
-    """Returns whether a value that is to be a local path begins like an address.
+    """Returns whether a value that should be a local path is an address, such as `s3://...`.
 
-    A single slash behind the scheme is what `Path` leaves of two. It counts unless a local folder
-    has that name.
+    `Path` turns `s3://` into `s3:/`. That is an address, too, unless a local folder is named `s3:`.
     """
     match = _ADDRESS.match(str(path))
     if match is None:
         return False
-    return match["rest"].startswith("/") or not Path(f"{match['scheme']}:").is_dir()
+    has_two_slashes = match["rest"].startswith("/")
+    return has_two_slashes or not Path(f"{match['scheme']}:").is_dir()
 
 
 def address_problem(address: str | Path) -> str:
@@ -139,27 +139,27 @@ def _full_address(address: str | Path) -> str:
 def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
     """Returns kind, id and file of a repository on the hub; None for other addresses.
 
+    For example: `("datasets", "user/name", "train.csv")`.
+
     Args:
-        scheme: `hf`, or what a browser shows.
-        rest: What stands behind the scheme.
+        scheme: `hf`, or `https` for an address of the website.
+        rest: What comes after `://`.
     """
     parts = [part for part in rest.split("/") if part]
     if scheme != "hf":
-        if (
-            scheme not in ("http", "https")
-            or not parts
-            or parts[0] not in ("huggingface.co", "hf.co")
-        ):
+        is_website = bool(parts) and parts[0] in ("huggingface.co", "hf.co")
+        if scheme not in ("http", "https") or not is_website:
             return None
         del parts[0]
+    # The website's addresses of models have no kind in front.
+    kind = "models"
     if parts and parts[0] in (*_HUB_KINDS, "models"):
         kind = parts.pop(0)
-    else:
-        kind = "models"
     if len(parts) < 2:
         return None
     repository = "/".join(parts[:2])
     path_in_repository = parts[2:]
+    # The website has such a word and the revision in front of the file: `blob/main/train.csv`.
     if path_in_repository and path_in_repository[0] in ("resolve", "blob", "tree", "raw"):
         path_in_repository = path_in_repository[2:]
     return kind, repository, "/".join(path_in_repository)

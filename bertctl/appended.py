@@ -1,6 +1,6 @@
 """Files that grow by whole records.
 
-What a killed attempt left behind its last whole record is cut off on opening.
+A process that is killed may leave part of a record at the end. Opening the file cuts that off.
 """
 
 import hashlib
@@ -24,12 +24,13 @@ class AppendedFile:
     """File that only grows, by whole records.
 
     Args:
-        path: the file; written anew unless `size` says how much of it stays.
-        size: bytes known to be whole.
+        path: The file.
+        size: Number of bytes to keep, the whole records of an earlier process; None starts an empty
+            file.
 
     Raises:
-        DataError: the file is shorter than that.
-        UnavailableError: it can't be written.
+        DataError: The file has fewer bytes.
+        UnavailableError: The file can't be written.
     """
 
     def __init__(self, path: Path, size: int | None) -> None:
@@ -47,23 +48,30 @@ class AppendedFile:
         """Writes all of the data, or nothing.
 
         Raises:
-            UnavailableError: the disk is full.
+            UnavailableError: The disk is full.
         """
         unwritten = memoryview(data)
         with failures_of(self._path):
             try:
+                # An unbuffered file may write only a part at once.
                 while unwritten:
-                    unwritten = unwritten[self._file.write(unwritten) :]
+                    n_written = self._file.write(unwritten)
+                    unwritten = unwritten[n_written:]
                 self._size += len(data)
             except OSError:
+                # Restores the size before this call: what was written of the data goes.
                 with suppress(OSError):
                     self._cut()
                 raise
 
     def sync(self, head: bytes = b"") -> int:
-        """Makes the file outlive a loss of power, and returns its size.
+        """Saves the file to disk, so that it survives a loss of power.
 
-        `head` takes the place of its first bytes.
+        Args:
+            head: Bytes that replace the first ones of the file before.
+
+        Returns:
+            The file's size in bytes.
         """
         with failures_of(self._path):
             os.pwrite(self._file.fileno(), head, 0)
@@ -75,6 +83,7 @@ class AppendedFile:
         self._file.close()
 
     def _cut(self) -> None:
+        """Removes everything after the last whole record, and continues from there."""
         self._file.truncate(self._size)
         self._file.seek(self._size)
 
@@ -82,16 +91,15 @@ class AppendedFile:
 class AppendedArray:
     """`.npy` file that grows by rows.
 
-    numpy's header has room for a longer number, so growing moves no row.
-
-    The header counts the rows of the last `sync`, so that who reads along
-    (`numpy.load(path, mmap_mode="r")`) sees whole rows only.
+    The header of a `.npy` file has the number of rows. numpy leaves room in it for a longer number,
+    so it is replaced in place. Only `sync` does that: another process that reads the file meanwhile
+    (`numpy.load(path, mmap_mode="r")`) sees only whole rows.
 
     Args:
-        path: the file; written anew unless `rows` says how many of its rows stay.
-        row_shape: shape of a row.
-        dtype: type of its numbers.
-        rows: whole rows that are there already.
+        path: The file.
+        row_shape: Shape of a row.
+        dtype: Type of its numbers.
+        rows: Number of rows to keep; None starts an empty file.
     """
 
     def __init__(
@@ -102,9 +110,11 @@ class AppendedArray:
         self._dtype = np.dtype(dtype)
         head = self._header()
         row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
-        self._file = AppendedFile(path, None if rows is None else len(head) + rows * row_bytes)
         if rows is None:
+            self._file = AppendedFile(path, None)
             self._file.append(head)
+        else:
+            self._file = AppendedFile(path, len(head) + rows * row_bytes)
 
     def append(self, rows: Array) -> None:
         """Adds rows, all of them or none.
@@ -117,7 +127,7 @@ class AppendedArray:
         self.rows += len(rows)
 
     def sync(self) -> None:
-        """Makes the rows outlive a loss of power, and counts them in the header."""
+        """Saves the rows and their number to disk, so that they survive a loss of power."""
         self._file.sync(self._header())
 
     def close(self) -> None:
@@ -149,20 +159,21 @@ def open_array(path: Path) -> Array:
 Offsets = npt.NDArray[np.uint64]
 """(N,) where each line of a file begins, in bytes."""
 
-_PIECE = 2**22  # bytes of a file of lines that are looked through at once
+_PIECE = 2**22
+"""Bytes of a file of lines that are read at once."""
 
 
 class AppendedOffsets:
     """Offsets of the lines of a file that grows, in a `.npy` file beside it.
 
-    They are known to be sound by a hash that is kept elsewhere. Offsets that do not fit to it are
-    made anew.
+    Their hash is stored elsewhere, by the caller. If the offsets in the file do not match it, they
+    are computed again from the lines.
 
     Args:
         path: The `.npy` file.
         lines: The file of lines.
-        n_lines: Whole lines that are there already.
-        n_bytes: Their size.
+        n_lines: Number of whole lines that it already has.
+        n_bytes: Their size in bytes.
         digest: Hash of their offsets, as `sync` returned it; empty for lines that have no offsets
             yet.
     """
@@ -191,7 +202,7 @@ class AppendedOffsets:
         self._end += sum(lengths)
 
     def sync(self) -> str:
-        """Makes the offsets outlive a loss of power; returns their hash."""
+        """Saves the offsets to disk, so that they survive a loss of power; returns their hash."""
         self._array.sync()
         return self._hash.hexdigest()
 
@@ -209,7 +220,7 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
         digest: Hash of their offsets.
 
     Returns:
-        None where the file is not there, or does not hold the offsets that the hash is of.
+        (N,) offsets in bytes; None if the file does not exist, or its hash is another one.
     """
     try:
         with loading(path):
@@ -225,17 +236,21 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
 def line_offsets(lines: Path, n_lines: int) -> Offsets:
     """Returns where the first lines of a file begin, by reading it.
 
-    The result is shorter than requested if the file has fewer whole lines.
+    Args:
+        lines: The file.
+        n_lines: Number of lines; the result is shorter if the file has fewer whole ones.
     """
+    # The first line begins at 0, each further one behind a line break.
     starts = [np.zeros(1, dtype=np.uint64)]
     n_starts = 1
     position = 0
     with lines.open("rb") as file:
         while n_starts <= n_lines and (piece := file.read(_PIECE)):
-            ends = np.flatnonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")).astype(
-                np.uint64
-            )
-            starts.append(ends + np.uint64(position + 1))
-            n_starts += len(ends)
+            is_line_break = np.frombuffer(piece, dtype=np.uint8) == ord("\n")
+            breaks = np.flatnonzero(is_line_break).astype(np.uint64)
+            starts.append(breaks + np.uint64(position + 1))
+            n_starts += len(breaks)
             position += len(piece)
-    return np.concatenate(starts)[: min(n_lines, n_starts - 1)]
+    # Behind the last line break begins no whole line.
+    n_whole_lines = n_starts - 1
+    return np.concatenate(starts)[: min(n_lines, n_whole_lines)]

@@ -28,7 +28,9 @@ def _warn(message: str) -> None:
 
 
 on_broken: ContextVar[Callable[[str], None]] = ContextVar("on_broken", default=_warn)
-"""Who is told of a plug-in that can't be imported: the output of a command, else the program."""
+"""Function that receives a message about a plug-in that can't be imported.
+
+A command writes it to its output. Without a command, it becomes a Python warning."""
 
 
 class BrokenPluginWarning(UserWarning):
@@ -43,7 +45,10 @@ def installed(group: Group) -> Mapping[str, EntryPoint]:
 
 @cache
 def plugin(group: Group, name: str) -> Any:
-    """Returns what a plug-in adds under a name; None where there is none that can be imported."""
+    """Returns what a plug-in adds under a name, imported; None if no plug-in has the name.
+
+    It is also None if the plug-in can't be imported. Then `on_broken` receives a message, once.
+    """
     point = installed(group).get(name)
     if point is None:
         return None

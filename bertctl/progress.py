@@ -1,12 +1,12 @@
-"""How working code speaks without printing.
+"""How working code reports progress without printing.
 
-It calls a listener, the command line decides what is shown.
+It calls a listener. The command line has one that decides what is shown.
 """
 
 from collections.abc import Mapping
 
 Figures = Mapping[str, float | str]
-"""Numbers beside how far a job is, by name."""
+"""Numbers that are shown beside the progress of a job, by name, such as the loss."""
 
 
 class Listener:
@@ -30,23 +30,26 @@ class Listener:
         *,
         share: float | None = None,
     ) -> None:
-        """`done` of `total` units of `phase` are finished.
+        """Receives how far a phase of the job is.
 
-        `figures` are shown beside them (loss, rate).
-
-        A total of 0 is one that the caller does not know (a stream): see `expect`. `share` is that
-        of the work, from 0 to 1, where units take unlike times; the time left is worked out from
-        it.
+        Args:
+            phase: Name of the phase, shown to users.
+            done: Number of finished units, such as steps or rows.
+            total: Number of all units; 0 if it is unknown, as for a stream (see `expect`).
+            figures: Numbers to show beside them, such as the loss.
+            share: Finished share of the work, from 0 to 1, for units that take unlike times. The
+                time left is computed from it.
         """
 
     def expect(self, rows: int) -> None:
-        """The input that is being read has about so many rows.
+        """Receives about how many rows the input has that is being read.
 
-        Its bytes so far say it; 0 where nobody can know.
+        Args:
+            rows: Number of rows, estimated from the bytes read so far; 0 if it can't be estimated.
         """
 
     def finish(self, phase: str) -> None:
-        """`phase` is over; its bar goes away."""
+        """Receives that a phase is over, so that its progress bar can go away."""
 
 
 SILENT = Listener()
