@@ -93,7 +93,7 @@ def carry_out(
         strict: Whether a model that predicts one label for every example ends the command with an
             error.
         beside: Called with the finished run's folder and a listener. It returns additions to the
-            answer: keys of the JSON document, and what is printed below the tables.
+            answer: keys of the JSON document, and parts to print below the tables.
     """
     started = time.perf_counter()
     recipe, _ = traced
