@@ -329,8 +329,13 @@ class Reader(ABC):
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file, and the ids that the file gives its rows, if it has any.
 
-        A column of ids that is guessed becomes `columns.id` only for a whole file in which each row
-        has a different id. Otherwise the rows are numbered.
+        Ids of a named column become `columns.id`. A reader with `finds_ids` has looked for others
+        by itself. For the other readers, a column is guessed by its name:
+
+        - In a file that is read whole, it becomes `columns.id` if each row has a different id.
+          Otherwise the rows are numbered.
+        - In a file that is read in chunks, nobody knows yet whether ids repeat. They are passed on
+          as they are, and repeated ones are reported at the end.
 
         Args:
             table: First rows of the file.
@@ -347,7 +352,8 @@ class Reader(ABC):
 
         labelled = table
         if columns.label is not None and not is_packed(table.columns[columns.label]):
-            # Of the rows of several annotators, one is labelled.
+            # Rows without a label are left out later: of several annotators' rows about one task,
+            # which can have one id, a single one keeps its label.
             labelled = table.select(labelled_positions(table.columns[columns.label]))
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()

@@ -202,7 +202,9 @@ def rows_expected(file: BinaryIO, rows: int) -> int:
         file: The file. The share of its bytes that has been read tells how many rows are left.
         rows: How many rows have been read.
     """
-    return rows_of_size(getattr(file, "fileobj", file), rows)  # of gzip the packed bytes count
+    # The size of an unpacked gzip file is unknown, so the share is that of its packed bytes.
+    bytes_on_disk = getattr(file, "fileobj", file)
+    return rows_of_size(bytes_on_disk, rows)
 
 
 def read_text(source: Source, encoding: str | None, listener: Listener) -> str:

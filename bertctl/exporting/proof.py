@@ -272,9 +272,15 @@ class Comparison:
         return [int(length) for length in np.unique(lengths)]
 
     def _at_length(self, session: GraphSession, length: int) -> float:
-        """Returns how far the graph is from the model on a few windows of so many tokens."""
-        windows = [resized(window, length, self._special) for window in self.windows[-_PER_LENGTH:]]
-        windows = [window for window in windows if len(window) == length]
+        """Returns how far the graph is from the model on a few windows of so many tokens.
+
+        They are windows of the longest rows, cut or filled up. One can miss the length: special
+        tokens and the first token of text are never cut, and special tokens alone are not filled
+        up. The difference is 0 if all of them miss it.
+        """
+        longest_windows = self.windows[-_PER_LENGTH:]
+        resized_windows = [resized(window, length, self._special) for window in longest_windows]
+        windows = [window for window in resized_windows if len(window) == length]
         if windows:
             return self._difference(session, windows)
         return 0.0

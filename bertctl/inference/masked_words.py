@@ -78,23 +78,24 @@ class MaskedModel:
         A head that the folder lacks would be random, and so would be its answers.
         """
         source, self.length = find_encoder(name)
+        # The class of the weights, such as BertForMaskedLM; or with the words "without the weights
+        # of its head" behind it.
         trained = trained_as(source.config, stored_weights(source.folder))
         architecture = trained.partition(" ")[0]
         if not _ARCHITECTURE.search(architecture):
             raise _no_head(source, f"its weights are those of {trained}")
-        if trained != architecture:
-            refusal = _no_head(
+        lacks_head = trained != architecture
+        if lacks_head:
+            raise _head_without_weights(
                 source, f"its weights are those of {trained}, so its answers would be random"
             )
-            raise UnavailableError(refusal.message, remedy=refusal.remedy)
         from bertctl.modeling.load import load_model
 
         compute = source.compute(RuntimeSection(precision="fp32"))
         try:
             loaded = load_model(source, "AutoModelForMaskedLM", head=None)
-        except UnavailableError as error:  # weights of the head are missing
-            refusal = _no_head(source, error.message)
-            raise UnavailableError(refusal.message, remedy=refusal.remedy) from error
+        except UnavailableError as error:  # some weights of the head are missing
+            raise _head_without_weights(source, error.message) from error
         loaded.network.to(compute.device)
         self.name = name
         self.tokenizer = loaded.tokenizer
@@ -348,3 +349,12 @@ def _no_head(source: ModelSource, reason: str) -> UsageError:
         remedy=f"Models that have one: {names}; or give the folder of a model that was saved with "
         "its head, such as a BertForMaskedLM.",
     )
+
+
+def _head_without_weights(source: ModelSource, reason: str) -> UnavailableError:
+    """Returns the refusal of a model with a masked-word head whose weights are missing.
+
+    It says the same as `_no_head`, but the cause is the folder's files, not the choice of model.
+    """
+    refusal = _no_head(source, reason)
+    return UnavailableError(refusal.message, remedy=refusal.remedy)

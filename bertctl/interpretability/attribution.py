@@ -106,32 +106,45 @@ def integrated_gradients(
 def _integrated(
     line: Line, path: Mapping[float, tuple[float, Floats]]
 ) -> tuple[Attribution, list[float]]:
-    """Returns the integral along a path, and where gradients are needed to make it right.
+    """Returns the integral along a path, and the shares at which to compute more gradients.
+
+    None are needed if the integral is right, or if there are as many as allowed.
 
     Args:
         line: The line at the end of the path.
-        path: For shares of the way, the network's value and the products there.
+        path: For shares of the way, the network's value there, and for each token its gradient
+            times (line - baseline), as `EmbeddedNetwork.gradients` returns them.
     """
     shares = np.array(sorted(path))
     values = np.array([path[share][0] for share in shares])
     products = np.array([path[share][1] for share in shares])
     weights = _weights(shares)
-    attribution = _checked(line, values[[0, -1]], weights.sum(axis=0) @ products, len(shares))
+    of_tokens = weights.sum(axis=0) @ products
+    attribution = _checked(line, values[[0, -1]], of_tokens, len(shares))
     if attribution.facts["converged"] or len(shares) >= MOST_STEPS:
         return attribution, []
 
-    # Halved are the steps that add most to the error: those that are far too much off, at most a
-    # third, and at least an eighth of all.
-    # By how much the integral of each step differs from the change of the network's value there,
-    # positive where it adds to the error of the whole.
+    # The integral of each step should be the change of the network's value there.
     errors = weights @ products.sum(axis=1) - np.diff(values)
-    errors *= np.sign(errors.sum())
-    change = abs(attribution.facts["change"])
-    n_far = int((errors > _FAR * TOLERANCE * change).sum())
-    n_halved = max(1, len(errors) // 8, min(n_far, len(errors) // 3))
-    worst = np.argsort(-errors)[:n_halved]
-    halves = (shares[worst] + shares[worst + 1]) / 2
+    steps = _steps_to_halve(errors, abs(attribution.facts["change"]))
+    halves = (shares[steps] + shares[steps + 1]) / 2
     return attribution, halves.tolist()
+
+
+def _steps_to_halve(errors: Floats, change: float) -> Ints:
+    """Returns the numbers of the steps that add most to the error of the whole path.
+
+    They are those that are far off, but at most a third of all steps. If few are far off, they are
+    the worst eighth of all steps, or the worst one of fewer than eight.
+
+    Args:
+        errors: Error of the integral of each step. Their sum is the error of the whole.
+        change: By how much the network's value changes on the whole path.
+    """
+    added_errors = errors * np.sign(errors.sum())  # positive in the direction of the whole error
+    n_far = int((added_errors > _FAR * TOLERANCE * change).sum())
+    n_halved = max(1, len(errors) // 8, min(n_far, len(errors) // 3))
+    return np.argsort(-added_errors)[:n_halved]
 
 
 def _legendre_gradients(

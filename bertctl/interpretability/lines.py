@@ -197,6 +197,9 @@ def _words_of_text(
 ) -> tuple[list[dict[str, Any]], Ints]:
     """Returns the words of a text that have tokens in a line, and (n,) the word of each token.
 
+    Words that share a token become one, as the two of RoBERTa's token `).` do. A text without words
+    has none, and its (n,) numbers mean nothing.
+
     Args:
         part: The text.
         offsets: n tokens: their first characters in the text, and the ones after their last.
@@ -204,17 +207,18 @@ def _words_of_text(
     text = str(part.text)
     spans = split_words(text)[1]
     starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
-    # A token belongs to the first word that ends behind where it begins: so does the blank before a
-    # word.
+    # A token belongs to the word that it begins in. One that begins in the blanks before a word
+    # belongs to that word, and one behind the last word to the last word.
     word_ends = [end for _, end in spans]
-    numbers = np.minimum(np.searchsorted(word_ends, starts, side="right"), len(spans) - 1)
-    visible_words = np.unique(numbers[numbers >= 0]).tolist()
-    next_words = [*visible_words[1:], len(spans)]
+    last_word = len(spans) - 1  # -1 if there are no words
+    numbers = np.minimum(np.searchsorted(word_ends, starts, side="right"), last_word)
+    words_with_tokens = np.unique(numbers[numbers >= 0]).tolist()
+    next_words = [*words_with_tokens[1:], len(spans)]
     words: list[dict[str, Any]] = []
-    for number, next_word in zip(visible_words, next_words, strict=False):
-        # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
-        # with it.
+    for number, next_word in zip(words_with_tokens, next_words, strict=False):
         begin, end = spans[number]
+        # The words up to the next one with tokens have none that begins in them. Those that this
+        # word's tokens reach into are shown with it.
         tokens_end = ends[numbers == number].max()
         for other_begin, other_end in spans[number:next_word]:
             if other_begin < tokens_end:
@@ -227,7 +231,8 @@ def _words_of_text(
                 "end": end,
             }
         )
-    return words, np.searchsorted(visible_words, numbers)
+    # Numbers among all words of the text become numbers among those that have tokens.
+    return words, np.searchsorted(words_with_tokens, numbers)
 
 
 def _given_words(part: Part, n_tokens: int) -> tuple[list[dict[str, Any]], Ints]:

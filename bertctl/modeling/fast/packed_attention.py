@@ -132,7 +132,7 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
 def first_tokens(
     positions: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
-    """Returns how the first tokens look at their windows, and which of the N tokens they are.
+    """Returns how only the first token of each window looks at its window, and where they are.
 
     None if the first token of a window is padding, as with padding on the left.
 
@@ -142,16 +142,22 @@ def first_tokens(
         blocks: The blocks of windows.
 
     Returns:
-        Each block with one of its first tokens alone, and (B,) their numbers among the N tokens.
+        Pairs for `attend`: a block of windows, whose tokens are looked at, and a block of the same
+        windows with one token each, which looks. And (B,) the numbers of the first tokens among the
+        N tokens.
     """
-    # The first tokens lie one after the other, in the order of the blocks.
-    ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
-    firsts = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
-    tokens = (positions % width == 0).nonzero().flatten()
-    n_windows = ends[-1]
-    if len(tokens) < n_windows:
+    token_numbers = (positions % width == 0).nonzero().flatten()
+    n_windows = sum(block.windows for block in blocks)
+    if len(token_numbers) < n_windows:
         return None
-    return list(zip(blocks, firsts, strict=True)), tokens
+
+    # Outputs are computed for the B first tokens alone, which lie one after the other in the order
+    # of the blocks. The slices of the new blocks are among these B.
+    bounds = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
+    looking_blocks = [
+        Block(slice(begin, end), windows=end - begin, width=1) for begin, end in pairwise(bounds)
+    ]
+    return list(zip(blocks, looking_blocks, strict=True)), token_numbers
 
 
 def attend(

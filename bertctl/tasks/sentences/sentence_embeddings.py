@@ -437,7 +437,8 @@ class SentenceEmbeddings(Task):
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of one similarity for all pairs.
 
-        For a search, the metrics are those of a random order for each query.
+        Of pairs that belong together or not, none is taken for a match: that is their constant
+        answer. For a search, the metrics are those of a random order for each query.
         """
         kind = self.kind_of(rows)
         if kind in (MATCHES, TEXTS):

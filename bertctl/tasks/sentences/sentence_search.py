@@ -157,21 +157,28 @@ def random_search(n_relevant_of: Mapping[str, int], n_candidates: int) -> list[d
 
 
 def plan_of_pairs(features: SentenceFeatures) -> SearchPlan:
-    """Returns a plan in which first texts look for their second ones among all second texts."""
+    """Returns a plan in which first texts look for their second ones among all second texts.
+
+    Equal texts have one key: they are one query, or one candidate.
+    """
     query_keys, query_rows, query_of_row = np.unique(
         features.keys[:, 0], return_index=True, return_inverse=True
     )
     candidate_keys, candidate_rows, candidate_of_row = np.unique(
         features.keys[:, 1], return_index=True, return_inverse=True
     )
-    relevant = _grouped(query_of_row, candidate_of_row, len(query_keys))
-    positions = {key: position for position, key in enumerate(candidate_keys.tolist())}
+    query_texts = features.places[query_rows, 0]
+    candidate_texts = features.places[candidate_rows, 1]
+    candidate_of_key = {key: candidate for candidate, key in enumerate(candidate_keys.tolist())}
     return SearchPlan(
         query_of_row=query_of_row,
-        query_texts=features.first_alike[features.places[query_rows, 0]],
-        candidate_texts=features.first_alike[features.places[candidate_rows, 1]],
-        relevant=relevant,
-        own_candidate=[positions.get(key, -1) for key in query_keys.tolist()],
+        # Texts with the same token ids share the vector of the first of them.
+        query_texts=features.first_alike[query_texts],
+        candidate_texts=features.first_alike[candidate_texts],
+        relevant=_grouped(query_of_row, candidate_of_row, len(query_keys)),
+        # A first text may also be the second text of a row. The loss does not take it for its own
+        # negative, but it gets a rank as any candidate.
+        own_candidate=[candidate_of_key.get(key, -1) for key in query_keys.tolist()],
         leaves_out_itself=False,
     )
 

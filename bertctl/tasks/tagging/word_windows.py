@@ -232,16 +232,17 @@ def encode_words(
     tokens_before = starts_of(words.lengths)  # (W + 1,) tokens before each word
     starts = starts_of([len(sentence) for sentence in sentences])
     windows = _windows(tokens_before, starts, _bounds(starts, documents), room)
-    rows, read_begin, read_end, first, last = windows.T
+    rows, read_begin, read_end, first_answered, end_answered = windows.T
     n_read = tokens_before[read_end] - tokens_before[read_begin]
     ids, type_ids, window_starts = layout.fill(
         [Ragged(words.flat, tokens_before[read_begin], n_read)]
     )
     # Each word is answered for by one window, and windows are sorted by these words, so repeating
     # each window for its words gives the windows of all words in order.
-    window_of_word = np.repeat(np.arange(len(rows)), last - first)
-    tokens_in_front = tokens_before[:-1] - tokens_before[read_begin[window_of_word]]
-    positions = layout.before(0) + tokens_in_front
+    window_of_word = np.repeat(np.arange(len(rows)), end_answered - first_answered)
+    # (W,) tokens of the window's words that are read before the word.
+    n_in_front = tokens_before[:-1] - tokens_before[read_begin[window_of_word]]
+    positions = layout.before(0) + n_in_front
 
     n_tokens = np.diff(tokens_before[starts])
     return WordFeatures(
@@ -250,11 +251,13 @@ def encode_words(
             type_ids,
             starts=window_starts,
             full_lengths=np.diff(window_starts),
+            # Not counted by window, as several windows can read a word; `WordFeatures.unknown`
+            # counts each word once.
             unknown=np.zeros(len(rows), dtype=np.int64),
         ).mapped(),
         rows=rows,
-        first=first,
-        last=last,
+        first=first_answered,
+        last=end_answered,
         places=positions,
         sizes=words.lengths,
         starts=starts,
