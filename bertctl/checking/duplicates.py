@@ -338,7 +338,6 @@ def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
 
 def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     """Yields a finding on texts that occur with different labels, in one split or in several."""
-    texts = same_rows.first[same_rows.repeated]
     conflicts = _conflicting_texts(same_rows)
     if not len(conflicts):
         return
@@ -349,6 +348,7 @@ def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     examples = [
         _conflict_example(subject, same_rows, first_row) for first_row in shown_conflicts.tolist()
     ]
+    texts = same_rows.first[same_rows.repeated]
     rows = same_rows.repeated[np.isin(texts, conflicts)]
     splits = [name for name in subject.splits if np.isin(same_rows.repeated_in(name), rows).any()]
     counts = (len(conflicts), same_rows.n_texts)

@@ -157,9 +157,9 @@ def _swallowed(
     """
     label_sets = different_values(subject.label_sets[split] or ())
     labels = sorted(set(chain.from_iterable(label_sets)), key=len, reverse=True)
-    has_line_ends = any("\n" in text for text in column)
-    # A pattern of very many labels would be slow.
-    if not labels or not has_line_ends or len(labels) > 1000:
+    if not labels or len(labels) > 1000:  # a pattern of very many labels would be slow
+        return
+    if not any("\n" in text for text in column):
         return
     words = "|".join(map(re.escape, labels))
     # A label at the end of a line or at the beginning of the next one, beside a separator.

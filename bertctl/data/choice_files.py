@@ -150,7 +150,7 @@ class ChoiceColumns(FileColumns):
     @property
     def are_from_one(self) -> bool:
         """Whether the choices' columns are numbered from 1, as `choice1`, `choice2`."""
-        return len(self.numbers) > 0 and self.numbers[0] == "1"
+        return self.numbers[:1] == ("1",)
 
     @property
     def first_choice(self) -> Literal[0, 1] | None:

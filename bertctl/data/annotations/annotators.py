@@ -138,8 +138,7 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
 
     labels = list(table.columns[label])
     for rows in rows_by_task.values():
-        has_one_annotator = len({people[row] for row in rows}) == 1
-        if annotator is None and has_one_annotator:
+        if annotator is None and len({people[row] for row in rows}) == 1:
             continue
         annotations = [Annotation((str(people[row]),), labels[row]) for row in rows]
         agreed = agreed_label(
