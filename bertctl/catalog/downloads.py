@@ -127,6 +127,7 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
     files = []
     for name in names:
         file = _remote_file(name, at_commit)
+        # The repository keeps the revision that was asked for, which may be a branch.
         files.append(replace(file, hub_files=files_of_hub, licence=", ".join(licences)))
     if not files:
         raise UnavailableError(

@@ -220,10 +220,10 @@ def _next_command(run: Path, job: "Job", metrics: "MetricsDocument") -> str:
     from bertctl.baselines.run_baselines import can_be_probed, not_beaten
     from bertctl.words import command
 
-    # A run with a time limit may have been cut short, and could beat the baseline with more time.
-    has_time_limit = metrics.time_limit is not None
-    is_beaten_by_probe = FROZEN in not_beaten(metrics, job) and can_be_probed(job)
-    if is_beaten_by_probe and not has_time_limit:
+    # A run that a time limit has cut short could beat the baseline with more time.
+    is_cut = metrics.time_limit is not None
+    is_probe_as_good = FROZEN in not_beaten(metrics, job) and can_be_probed(job)
+    if is_probe_as_good and not is_cut:
         return command("probe", run / "recipe.yaml")
     return use_of_run(run, job.recipe.task)
 

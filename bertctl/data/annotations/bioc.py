@@ -43,8 +43,7 @@ def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
         return list(document)
     entries: list[Mapping[str, Any]] = []
     for collection in document:
-        # What is no collection is added as it is, and makes all of it no BioC, unless it is a
-        # document.
+        # A document among collections is kept. With anything else, the list is no BioC.
         entries += entries_of(collection) or [collection]
     if all(map(_is_entry, entries)):
         return entries
