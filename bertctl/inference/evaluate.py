@@ -61,6 +61,17 @@ class SplitResult:
     loss: Contributions
     metrics: dict[str, MetricValue]
 
+    def headline(self, metric: str) -> str:
+        """Returns a metric and the loss, such as `accuracy 0.9333, loss 0.2101`."""
+        measured = self.metrics[metric]
+        if measured.is_defined:
+            scores = f"{metric} {measured.value:.4f}"
+        else:
+            scores = f"{metric} undefined (one answer to all)"
+        if metric != "loss":
+            scores += f", loss {self.metrics['loss'].value:.4f}"
+        return scores
+
     def thorough(self, recipe: Recipe) -> "SplitResult":
         """Returns the same with the intervals that are written down, on up to 10,000 resamples."""
         return replace(

@@ -416,14 +416,7 @@ class _TrainingRun:
     def _say_scores(self, step: int, result: SplitResult) -> None:
         """Reports the scores of an evaluation: `epoch 2 of 3, step 68: validation accuracy ...`."""
         job = self.job
-        metric = result.metrics[job.primary]
-        if metric.is_defined:
-            scores = f"{job.selection} {job.primary} {metric.value:.4f}"
-        else:
-            scores = f"{job.selection} {job.primary} undefined (one answer to all)"
-        if job.primary != "loss":
-            scores += f", loss {result.metrics['loss'].value:.4f}"
-
+        scores = f"{job.selection} {result.headline(job.primary)}"
         if step == 0 and self.head_start is not None:
             self.listener.say(self.head_start.sentence(scores))
             return

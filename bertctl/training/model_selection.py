@@ -4,7 +4,6 @@ They are the best by the primary metric on the selection split, or the mean of t
 """
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from bertctl.inference.engine import Engine
@@ -167,7 +166,14 @@ class ModelSelection:
             tie_breaker=job.recipe.training.tie_breaker,
         )
         self._listener.say(
-            average_sentence(self.average, job.selection, job.primary, state.best_step)
+            average_sentence(
+                mean,
+                best,
+                job.primary,
+                state,
+                split=job.selection,
+                keeps_mean=self.average["kept"],
+            )
         )
         if self.average["kept"]:
             self.keep()
@@ -241,26 +247,34 @@ def _may_be_chance(mean: SplitResult, best: SplitResult, metric: str) -> bool:
     return difference.low <= 0 <= difference.high
 
 
-def average_sentence(average: Mapping[str, Any], split: str, metric: str, best_step: int) -> str:
-    """Returns what metrics.json has about averaged weights as a sentence.
+def average_sentence(
+    mean: SplitResult,
+    best: SplitResult,
+    metric: str,
+    state: TrainingState,
+    *,
+    split: str,
+    keeps_mean: bool,
+) -> str:
+    """Returns the scores of averaged weights beside those of the best weights, as a sentence.
 
     Args:
-        average: See `average_entry`.
-        split: What was scored.
+        mean: Scores of the mean of the weights.
+        best: Scores of the best weights alone, on the same rows.
         metric: The primary metric.
-        best_step: Step of the best weights alone.
+        state: Says which steps were averaged.
+        split: Name of these rows.
+        keeps_mean: Whether the mean is kept.
     """
-    steps = ", ".join(map(str, average["steps"]))
-    gain = _gain(average["value"], average["best_value"], metric)
-    if not average["kept"]:
-        verdict = "the mean is not kept"
-    elif gain > 0:
+    steps = ", ".join(str(step) for step in sorted(step for _, step in state.ranked))
+    if keeps_mean:
         verdict = "the mean is kept"
-    elif gain == 0:
-        verdict = "the mean is kept, as its loss is lower"
     else:
-        verdict = f"the mean is kept, as its loss is lower and its {metric} may be worse by chance"
+        verdict = "the mean is not kept"
+    gain = _gain(mean.metrics[metric].value, best.metrics[metric].value, metric)
+    if keeps_mean and gain < 0:
+        verdict += f", as its {metric} may be worse by chance"
     return (
-        f"the mean of the weights of steps {steps}: {split} {metric} {average['value']:.4f}, and "
-        f"{average['best_value']:.4f} with those of step {best_step} alone; {verdict}"
+        f"the mean of the weights of steps {steps}: {split} {mean.headline(metric)}; "
+        f"with those of step {state.best_step} alone: {best.headline(metric)}; {verdict}"
     )

@@ -66,13 +66,29 @@ def test_the_lower_loss_decides_on_averaged_weights_where_the_score_may_be_chanc
     assert average["kept"] is keeps_mean
 
 
-def test_the_sentence_on_averaged_weights_says_why_a_lower_score_was_kept() -> None:
-    average = {"steps": [20, 30], "value": 0.8, "best_value": 0.8333, "kept": True}
+@pytest.mark.parametrize(
+    ("n_right", "keeps_mean", "verdict"),
+    [
+        (51, True, "the mean is kept"),
+        (48, True, "the mean is kept, as its accuracy may be worse by chance"),
+        (48, False, "the mean is not kept"),
+    ],
+)
+def test_the_sentence_on_averaged_weights_says_why_a_lower_score_was_kept(
+    n_right: int, keeps_mean: bool, verdict: str
+) -> None:
+    state = TrainingState(best_step=30, ranked=[(50 / 60, 30), (49 / 60, 20)])
 
-    sentence = average_sentence(average, "validation", "accuracy", 30)
+    sentence = average_sentence(
+        scored(n_right, 0.4),
+        scored(50, 0.5),
+        "accuracy",
+        state,
+        split="validation",
+        keeps_mean=keeps_mean,
+    )
 
     assert sentence == (
-        "the mean of the weights of steps 20, 30: validation accuracy 0.8000, and 0.8333 with "
-        "those of step 30 alone; the mean is kept, as its loss is lower and its accuracy may be "
-        "worse by chance"
+        f"the mean of the weights of steps 20, 30: validation accuracy {n_right / 60:.4f}, loss "
+        f"0.4000; with those of step 30 alone: accuracy 0.8333, loss 0.5000; {verdict}"
     )
