@@ -277,8 +277,10 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
     # A run that stops after n steps is evaluated once more at its end, hence the ceiling.
     step_numbers = np.arange(1, job.steps + 1)
     n_evaluations = np.ceil(step_numbers / steps_between_evaluations)
-    training_seconds = step_numbers * step_seconds + n_evaluations * evaluation_seconds
-    run_seconds = seconds_before_training + training_seconds  # if the run ends with this step
+    seconds_of_steps = step_numbers * step_seconds
+    seconds_of_evaluations = n_evaluations * evaluation_seconds
+    # Seconds of a run that ends with this step.
+    run_seconds = seconds_before_training + seconds_of_steps + seconds_of_evaluations
     steps = max(1, int((run_seconds <= limit).sum()))
     return {
         "limit": job.recipe.training.time_limit,

@@ -193,12 +193,12 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         return document | no_suggestion
     steepest = tried_rates[n_skipped + int(slopes.argmin())]
     minimum = tried_rates[lowest]
-    # The running mean of white noise has a share of its deviation.
+    # The running mean of white noise has this share of its deviation.
+    share = math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     deviation = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
-    smoothed_deviation = deviation * math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     return document | {
         "fall": float(smooth[n_skipped] - smooth[lowest]),
-        "noise": _NOISE * smoothed_deviation,
+        "noise": _NOISE * deviation * share,
         "steepest": steepest,
         "minimum": minimum,
         "minimum_tenth": minimum / 10.0,
