@@ -126,8 +126,7 @@ def _restore_moments(engine: TrainingEngine, moments: "Mapping[str, Tensor]") ->
             if parameter_name == name:
                 values_by_key[key] = value
         if values_by_key:
-            # The step count stays where AdamW keeps it, on the host unless the step is fused on a
-            # device.
+            # The fused AdamW keeps its step counts on the device of the parameters, too.
             engine.optimizer.state[parameter] = {
                 key: value.to(parameter.device) for key, value in values_by_key.items()
             }
