@@ -58,7 +58,9 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         columns = subject.texts[split]
         for name, column in columns.items():
-            if name != "context" or "choices" not in columns:  # a choice may stand by itself
+            # Choices may stand by themselves, without a context.
+            may_be_blank = name == "context" and "choices" in columns
+            if not may_be_blank:
                 yield from _blank(rows, split, name, column)
             if name in ("text", "pair", "question", "context"):
                 yield from _contentless(rows, split, name, column)

@@ -496,11 +496,11 @@ class _CodedBuilder:
     """Values that recur, as they come.
 
     Args:
-        limit: How many different ones there may be.
+        limit: How many different ones there may be. With more, the column isn't packed.
 
     Attributes:
         limit: The same. It can be raised later.
-        _codes: Number of the value of each row.
+        _codes: (rows,) number of the value of each row.
         _numbers: Key of each different value, as of `_code_of` -> its number.
         _values: The different values, by number.
     """

@@ -118,7 +118,8 @@ def checks_summary(
 def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMMARY_LIMIT) -> str:
     """Returns tables as Markdown in fewer than `limit` bytes.
 
-    Tables without rows are left out, and so are empty columns.
+    Tables without rows are left out, and so are empty columns. If the tables are too long, rows at
+    their ends are left out, and a line says how many.
     """
     sections = []
     for heading, header, rows in tables:
@@ -129,7 +130,7 @@ def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMM
             cells = [row[i] for i in columns]
             lines.append(_row(cells))
         sections.append(([f"### {markdown(heading)}", "", *_table_head(head)], lines))
-    return _fitted([f"## {markdown(title)}", ""], sections, [], limit)
+    return _fitted([f"## {markdown(title)}", ""], sections, tail=[], limit=limit)
 
 
 def _fitted(

@@ -81,6 +81,7 @@ class TextVectors:
         self.similarity = similarity or (
             sentence_modules.similarity if sentence_modules is not None else COSINE
         )
+        # A dot product or a distance depends on the lengths of the vectors: they stay as they are.
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
         long_text = LongText.of(

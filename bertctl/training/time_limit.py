@@ -215,7 +215,7 @@ class Planner:
         self._whole_steps = whole_steps
         self._evaluate_every = evaluate_every
         # (B + 1,) work of the first 0, 1, ..., B batches of this epoch together.
-        self._work_ahead: Floats = np.array([0.0, 1.0])
+        self._work_before: Floats = np.array([0.0, 1.0])
         # Seconds and work of each step, but the first one, which is slower.
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
         self._first_step = (0.0, 1.0)  # its seconds and work
@@ -238,7 +238,7 @@ class Planner:
 
         All other epochs are assumed to be like it.
         """
-        self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
+        self._work_before = np.concatenate([[0.0], np.cumsum(work)])
 
     def note_step(self, seconds: float, position: int) -> None:
         """Notes the seconds of a step.
@@ -247,7 +247,7 @@ class Planner:
             seconds: Of the step.
             position: Batches of the epoch that are done, with that of the step.
         """
-        work = float(self._work_ahead[position] - self._work_ahead[position - 1])
+        work = float(self._work_before[position] - self._work_before[position - 1])
         self.steps_seen += 1
         if self.steps_seen == 1:
             self._first_step = (seconds, work)
@@ -366,12 +366,12 @@ class Planner:
 
     def _work_between(self, step: int, last: int) -> float:
         """Returns the work of the steps after `step`, up to `last`."""
-        per_epoch = len(self._work_ahead) - 1
+        per_epoch = len(self._work_before) - 1
 
         def work_until(number: int) -> float:
             """Returns the work of so many steps from the beginning, in epochs like this one."""
             epochs, batches = divmod(number, per_epoch)
-            return float(epochs * self._work_ahead[-1] + self._work_ahead[batches])
+            return float(epochs * self._work_before[-1] + self._work_before[batches])
 
         return work_until(last) - work_until(step)
 

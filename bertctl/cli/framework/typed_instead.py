@@ -12,6 +12,8 @@ from bertctl.words import did_you_mean, unknown
 
 _NEAR = 0.7
 """How alike an option has to be that is offered: `--threshold` is not `--threads`."""
+_NEARER = 0.85
+"""The same for an option that other verbs have, as it was probably typed as meant."""
 _SHOWN = 4
 
 
@@ -48,11 +50,12 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
     if not value and following and not following.startswith("-"):
         value = following
     word = flag.lstrip("-").replace("-", "_").lower()
-    of_verb = other_names("options").get(command, {}).get(word)
-    if of_verb is not None:
-        if of_verb.startswith(("bertctl ", "--")):
-            return f"use {of_verb}"
-        return str(of_verb)
+    # Something to type, such as `--output`, or a sentence of its own.
+    known_answer = other_names("options").get(command, {}).get(word)
+    if known_answer is not None:
+        if known_answer.startswith(("bertctl ", "--")):
+            return f"use {known_answer}"
+        return str(known_answer)
 
     by_other_name = _by_other_name(word, value, options)
     if by_other_name:
@@ -68,7 +71,7 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
             flag,
             _long(options),
             mark="--",
-            cutoff=0.85,
+            cutoff=_NEARER,
         )
         if len(verbs) == 1:
             have = "has it"

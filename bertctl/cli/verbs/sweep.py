@@ -58,9 +58,9 @@ def sweep(
         recipe: The recipe and the options of its fields, as they were typed.
         grid: Settings to try: `auto`, `paper`, `glue`, or fields with their values.
 
-            auto, the default: around what training.preset=auto chooses. paper: batch size 16, 32;
-                learning rate 5e-5,
-            3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs, learning rate 5e-5, 4e-5,
+            auto: around what training.preset=auto chooses; the default, unless --seeds or --folds
+            vary something. paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs
+            2, 3, 4. glue: batch size 32, 3 epochs, learning rate 5e-5, 4e-5,
             3e-5, 2e-5.
         halving: Stop the worse two thirds after a sixth of the steps, and after half.
         random: Run a seeded sample of N of the settings.
@@ -124,7 +124,7 @@ def sweep(
             "-o OUT --test and without --shard.",
         )
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
-    has_nothing_else_to_vary = grid is None and folds is None and len(chosen_seeds) == 1
+    varies_nothing_given = grid is None and folds is None and len(chosen_seeds) == 1
     free_axes = axes_around(base)
     if is_auto_grid and not free_axes:
         message = (
@@ -135,9 +135,9 @@ def sweep(
             "paper."
         )
         raise UsageError(message, remedy=remedy)
-    if has_nothing_else_to_vary and free_axes:
+    if varies_nothing_given and free_axes:
         is_auto_grid = True
-    elif has_nothing_else_to_vary:
+    elif varies_nothing_given:
         message = "there is nothing to vary: one setting, one seed"
         raise UsageError(
             message,

@@ -93,12 +93,14 @@ class StepGraphs:
         device_batch = batch.to("cuda")
         divisors = divisors.to("cuda")
         graph = torch.cuda.CUDAGraph()
-        # They share their memory, as only one of them runs at a time; a checkpoint may be written
-        # meanwhile.
-        pool = next(
-            (earlier.graph.pool() for earlier in self._recorded.values() if earlier is not None),
-            None,
-        )
+        # Only one graph runs at a time, so all share the memory of the first one. The entry of a
+        # shape that was seen once, and not yet recorded, is None.
+        earlier_graphs = [entry.graph for entry in self._recorded.values() if entry is not None]
+        if earlier_graphs:
+            pool = earlier_graphs[0].pool()
+        else:
+            pool = None
+        # Another thread may write a checkpoint meanwhile, which a capture for all threads refuses.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             losses = passes(device_batch, divisors)
         self._recorded[key] = recorded = _Recorded(
