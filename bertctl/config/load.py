@@ -311,10 +311,11 @@ class _Layers:
             )
 
         values = file.document.values
-        # A relative path starts at the folder of its own file, which is known only here.
-        given_as_absolute: dict[str, tuple[str, ...]] = {}
+        # A relative path starts at the folder of its own file, which is known only here. Which ones
+        # were absolute in the file is noted, as a recipe that is written again leaves them so.
+        already_absolute: dict[str, tuple[str, ...]] = {}
         for dotted in marked(Mark.IS_PATH):
-            given_as_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)
+            already_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)
         drop_removed(values)
 
         left_out = _NOT_INHERITED if is_base else ()
@@ -330,7 +331,7 @@ class _Layers:
             dotted = ".".join(key_path)
             self.origins[dotted] = origin_in_line(line)._replace(
                 via=file.variables.get(dotted, ""),
-                absolute=given_as_absolute.get(dotted, ()),
+                absolute=already_absolute.get(dotted, ()),
             )
 
     def add_set(self, assignment: str) -> None:

@@ -218,18 +218,20 @@ def _mark_entities(tags: set[str]) -> bool:
 
     Such tags are `B-PER`, or `B`, `I` and `O` without any type.
     """
-    prefixed = {tag for tag in tags if tag[:1].isupper() and tag[1:2] == "-"}  # `M-PER`, `B-`
+    with_letter = {tag for tag in tags if tag[:1].isupper() and tag[1:2] == "-"}  # `M-PER`, `B-`
     prefixes_of_types: set[str] = set()  # what is before the hyphen of `B-PER`
     for tag in tags:
         prefix, _, kind = tag.partition("-")
         if kind:
             prefixes_of_types.add(prefix)
     if prefixes_of_types & (_ALL_LETTERS - {"O"}):
-        # Some parts of speech look like `S-NP`, too. Beside those are others without a prefix.
-        return "O" in tags or prefixed == tags
+        # Some parts of speech look like `S-NP`, too, but stand beside others such as `NP`.
+        all_have_letters = with_letter == tags
+        return "O" in tags or all_have_letters
     if "O" not in tags:
         return False
-    has_other_letter = any(len(tag) > 2 for tag in prefixed)  # such as `M-PER`, refused later
+    # `M-PER` is meant as a mark, with a letter of no scheme: it is refused later. `B-` has no type.
+    has_other_letter = any(len(tag) > len("B-") for tag in with_letter)
     return tags <= _ALL_LETTERS or has_other_letter
 
 

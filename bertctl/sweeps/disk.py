@@ -79,8 +79,9 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
             n_predicted_rows += len(rows)
 
     # `--keep best` keeps the model of the best complete setting and one of each incomplete setting.
-    # As many settings as jobs are incomplete at a time, or all where a shard has runs of each.
-    # The runs under way write theirs before others are deleted.
+    # Runs are made setting by setting, so that each job leaves at most one setting incomplete. A
+    # shard may have some runs of every setting, and then all settings stay incomplete. The runs
+    # under way write their models before others are deleted.
     if plan.shard:
         n_incomplete_settings = len(plan.settings)
     else:

@@ -101,7 +101,7 @@ class SlurmQueue:
         self._polls = 0  # answers so far
         self._polled_at = float("-inf")
         self._missing_since: dict[str, int] = {}  # job -> number of polls when it was first missing
-        self._is_silent = False
+        self._is_silent = False  # whether Slurm did not answer the last time; a warning said so
         self._reasons: set[str] = set()  # why jobs are stuck; each was warned of
 
     def check(self) -> None:

@@ -79,10 +79,10 @@ def relations_memory(
 ) -> int:
     """Returns an estimate of the bytes that relations add to a training.
 
-    They are those of the teacher, which stays in memory in fp32, of the states of one of its
-    layers, and of the relations of a batch. On a CPU, states and relations take 2.5 times as much,
-    as in `estimate_memory`. (A student of MiniLM on a CPU, batches of 8 and 32: 0.91 and 1.08 times
-    the peak.)
+    It is the sum of three parts: the weights of the teacher, which stay in memory in fp32; the
+    states of one of its layers at a time; and the relations of a batch. On a CPU, states and
+    relations take 2.5 times as much, as in `estimate_memory`. For a student of MiniLM on a CPU, the
+    estimate was 0.91 times (batches of 8) and 1.08 times (batches of 32) the measured peak.
 
     Args:
         recipe: Recipe of the student.
@@ -97,6 +97,8 @@ def relations_memory(
     hidden = sizes["hidden"] or 768
     inner = sizes["inner"] or 4 * hidden
     heads = sizes["heads"] or 12
+    # Of one example: hidden states, the inner layer before and after its activation, and the scores
+    # of attention before and after the softmax.
     states = longest * (_STATES * hidden + 2 * inner) + 2 * heads * longest * longest
     matrices = _MATRICES * relation_heads(recipe, teacher) * longest * longest
     activations = examples * (states + matrices)

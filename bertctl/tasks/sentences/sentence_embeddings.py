@@ -261,7 +261,8 @@ class SentenceEmbeddings(Task):
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
         # Keys are of texts without their prompts.
         keys = text_keys([rows.columns[name] for name in names])
-        # An equal text in the batch would be right, too, and is lost as a negative.
+        # This loss takes the other rows' texts of a batch as wrong answers. An equal text of
+        # another row would be a right one, so equal texts go to different batches.
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
