@@ -250,26 +250,32 @@ def verb_command(verb: Verb) -> Any:
 
 
 def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction:
-    """Returns a verb `verb(out, ...)` with the shared options.
+    """Returns the function that Typer calls for a verb: with the options that all verbs share.
 
-    The verb gets the `Output` made from them as `out`.
+    It makes an `Output` of the shared options (`--json`, `--quiet`, ...), and calls the verb with
+    it and the verb's own options. The help of an option is that of its Typer object, else its entry
+    under `Args:` in the docstring of the verb.
 
-    The help of an option is that of its Typer object, or what stands under `Args:` in the docstring
-    of the verb.
+    Args:
+        function: The verb, as `verb(out, ...)`.
+        prints: Whether the verb's result is what it prints, where no file is named for it. It is an
+            error then if stdout can't be written to its end.
     """
+    # The first parameter is `out`, which is not an option.
     _, *verb_parameters = inspect.signature(function).parameters.values()
     text, texts = described(function.__doc__ or "")
     for verb_parameter in verb_parameters:
         [option] = verb_parameter.annotation.__metadata__
-        # Without docstrings (-OO) there is none.
+        # Python removes docstrings with -OO; then an option may have no help.
         option.help = option.help or texts.get(verb_parameter.name)
     shared = [parameter(name, option, False) for name, option in _SHARED.items()]
 
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
-        """Runs the verb with its output, and makes one of our errors of Ctrl-C.
+        """Runs the verb, and turns Ctrl-C into one of our errors.
 
-        Typer gives all arguments by name: the shared options and the verb's own.
+        Args:
+            arguments: The shared options and the verb's own, by their names in Python.
         """
         from bertctl.cli.framework.output import Output
 
@@ -282,28 +288,25 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         written_to = arguments.get("output", arguments.get("destination"))
         out = Output(**flags, is_printed=prints and not written_to)
         current().part(Outputs).append(out)
-        on_broken.set(out.warn)
-        try:
-            os.getcwd()  # noqa: PTH109 - by what takes no time to import
-        except FileNotFoundError as error:
-            # Libraries ask for it too, and some end the process where there is none.
-            raise UnavailableError(
-                "the working folder has been deleted", remedy="Change into another (cd)."
-            ) from error
+        on_broken.set(out.warn)  # for plug-ins that can't be imported
+        _require_working_folder()
         protect_inputs(arguments)
         enter("working")
         try:
             function(out, **arguments)
         except KeyboardInterrupt as error:  # Typer would make an exit code of it
             raise interruption(error) from error
-        except OSError as error:  # the boundary knows what a lost stdout means
+        except OSError as error:
             if error is not streams.lost(1):
                 raise
-            # What its frames hold would be closed after the interpreter's shutdown.
+            # Stdout is lost: its reader is gone, or its disk is full. The boundary decides whether
+            # that is an error. Without the traceback, files that its frames refer to are closed
+            # before Python shuts down.
             error.__traceback__ = None
         finally:
             out.close()
 
+    # Typer reads the options from signature and annotations, and the help from the docstring.
     keyword_only = inspect.Parameter.KEYWORD_ONLY
     parameters = [
         *(verb_parameter.replace(kind=keyword_only) for verb_parameter in verb_parameters),
@@ -317,10 +320,28 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
     return command
 
 
-def interruption(error: BaseException) -> BertctlError:
-    """Returns the error for a signal that has cut off a verb.
+def _require_working_folder() -> None:
+    """Refuses to work in a folder that has been deleted.
 
-    A note in it says what outlives that.
+    Libraries ask for the working folder, and some end the process if there is none.
+
+    Raises:
+        UnavailableError: It has been deleted.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 - `pathlib` would take time to import
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            "the working folder has been deleted", remedy="Change into another (cd)."
+        ) from error
+
+
+def interruption(error: BaseException) -> BertctlError:
+    """Returns the error that reports a signal (Ctrl-C, SIGTERM) that has ended a verb.
+
+    Args:
+        error: What the signal raised. The first of its notes, if any, says what is kept on the
+            disk; further lines of the note say how to continue.
     """
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
     if terminated and was_left():

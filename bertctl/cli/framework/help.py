@@ -31,15 +31,18 @@ _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 def described(docstring: str) -> tuple[str, dict[str, str]]:
-    """Returns the help of a verb and that of its options, by parameter.
+    """Parts the docstring of a verb into the help of the verb and that of its options.
 
-    The first is its docstring without `Args:`, the second are the entries below it.
+    Returns:
+        The docstring without its section `Args:`; and the entries of that section, by parameter.
     """
-    before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
-    section, title, examples = rest.partition("\n\nExamples:\n")
-    entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
-    texts = map(_unwrapped, entries[2::2])
-    return before + title + examples, dict(zip(entries[1::2], texts, strict=True))
+    before_args, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
+    args_section, title, examples = rest.partition("\n\nExamples:\n")
+    # The split yields what is before the first name, then each name followed by its text.
+    _, *names_and_texts = re.split(r"^(\w+):", textwrap.dedent(args_section), flags=re.MULTILINE)
+    names = names_and_texts[::2]
+    texts = map(_unwrapped, names_and_texts[1::2])
+    return before_args + title + examples, dict(zip(names, texts, strict=True))
 
 
 def _unwrapped(text: str) -> str:
@@ -55,9 +58,14 @@ class VerbCommand(TyperCommand):
         formatter.write(verb_help(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads what was typed.
+        """Reads the options and arguments that were typed into the context's `params`.
 
-        For completion it makes no values of it, because Typer does that with pydantic.
+        For completion they stay strings: Typer converts them with pydantic, whose import would slow
+        down each press of Tab. Otherwise addresses (`s3://...`) are refused before Typer reads any
+        value.
+
+        Returns:
+            The words that belong to no option and no argument.
         """
         if not ctx.resilient_parsing:
             if any(":/" in word for word in args):
@@ -84,9 +92,9 @@ class VerbGroup(TyperGroup):
     command_class = VerbCommand
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the options of the group, all of them flags that are off.
+        """Returns the options of the group. All are flags, and their default is False.
 
-        Typer needs pydantic to read None.
+        Typer would import pydantic, which is slow, to read the default None.
         """
         parameters = super().get_params(ctx)
         for parameter in parameters:
@@ -106,15 +114,16 @@ def show_all(ctx: typer.Context, is_requested: bool) -> None:
 
 
 def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
-    """Returns the help of one verb.
+    """Returns the help of one verb: usage, docstring, arguments, options by panel, further reading.
 
     Args:
-        ctx: of the verb.
-        everything: whether options that are rarely needed, and all that is to be said of each, are
-            shown too.
+        ctx: The verb's context in Typer.
+        everything: Whether rarely needed options are shown too, and all paragraphs of each option's
+            help instead of the first.
     """
     parameters = ctx.command.get_params(ctx)
     arguments = [parameter for parameter in parameters if isinstance(parameter, TyperArgument)]
+    # Title of a panel -> flags and help of each option in it.
     panels: dict[str, list[tuple[str, str]]] = {}
     for option in parameters:
         if not isinstance(option, TyperOption):
@@ -150,6 +159,7 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
 def group_help(ctx: typer.Context) -> str:
     """Returns the help of a group: its verbs by panel, then its options."""
     group = cast(TyperGroup, ctx.command)
+    # Title of a panel -> name and first paragraph of each verb in it.
     panels: dict[str, list[tuple[str, str]]] = {}
     for name in group.list_commands(ctx):
         verb: Any = group.get_command(ctx, name)
@@ -171,7 +181,11 @@ def group_help(ctx: typer.Context) -> str:
 
 
 def _read_more(ctx: typer.Context) -> list[str]:
-    """Returns the last line of the help of a verb: its pages of documentation, if it has any."""
+    """Returns the last line of a verb's help, which names its pages of documentation.
+
+    It is a list of that line, or an empty list if there are no pages.
+    """
+    # The path is `bertctl VERB` or `bertctl GROUP VERB`; pages belong to the second word.
     _, *words = ctx.command_path.split()
     pages = pages_of_verb(words[0]) if words else []
     if not pages:
@@ -180,6 +194,7 @@ def _read_more(ctx: typer.Context) -> list[str]:
 
 
 def _width() -> int:
+    """Returns the width of help in characters: that of the terminal, between two limits."""
     return max(2 * _NARROW, min(_WIDEST, shutil.get_terminal_size().columns))
 
 
@@ -190,37 +205,44 @@ def _bold(text: str) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
-    """Returns a group of rows, in two columns if there is room, else each text below its flags.
+    """Returns a heading with rows below it, in two columns or with each text below its flags.
+
+    Two columns are taken if the first one is narrow or all texts fit into a line of the second.
 
     Args:
-        title: the heading.
-        rows: flags (or a name) and text of each.
-        column: least width of the first of two columns.
+        title: The heading.
+        rows: Pairs of flags (or a name) and text. There is at least one.
+        column: Least width of the first column, so that several sections are aligned.
     """
-    wide = max(column, *(len(flags) for flags, _ in rows))
-    room = _width() - wide - 4
-    if wide <= _NARROW or all(len(text) <= room for _, text in rows):
-        lines = [_beside(flags, text, wide, room) for flags, text in rows]
+    flags_width = max(column, *(len(flags) for flags, _ in rows))
+    text_width = _width() - flags_width - 4  # two spaces before each column
+    texts_fit = all(len(text) <= text_width for _, text in rows)
+    if flags_width <= _NARROW or texts_fit:
+        lines = [_beside(flags, text, flags_width, text_width) for flags, text in rows]
     else:
         lines = [f"  {_bold(flags)}\n{_indented(text)}" for flags, text in rows]
     return "\n".join([_bold(title), *lines])
 
 
-def _beside(flags: str, text: str, wide: int, room: int) -> str:
+def _beside(flags: str, text: str, flags_width: int, text_width: int) -> str:
     """Returns an option's flags with its text in a second column.
 
-    The first column is `wide` characters wide, the second `room`.
+    Args:
+        flags: The first column. It is padded by hand, as bold text has invisible characters.
+        text: The second column, which is wrapped.
+        flags_width: Width of the first column in characters.
+        text_width: Width of the second column.
     """
-    first_line, *further_lines = textwrap.wrap(text, room) or [""]
-    return "\n".join(
-        [
-            f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first_line}",
-            *(" " * (wide + 4) + line for line in further_lines),
-        ]
-    )
+    first_line, *further_lines = textwrap.wrap(text, text_width) or [""]
+    padding = " " * (flags_width - len(flags))
+    indent = " " * (flags_width + 4)
+    lines = [f"  {_bold(flags)}{padding}  {first_line}"]
+    lines.extend(indent + line for line in further_lines)
+    return "\n".join(lines)
 
 
 def _indented(text: str) -> str:
+    """Returns the paragraphs of a text, wrapped and indented to stand below an option's flags."""
     paragraphs = (
         textwrap.fill(paragraph, _width() - 6, break_on_hyphens=False)
         for paragraph in text.split("\n\n")
@@ -239,6 +261,7 @@ def _paragraphs(docstring: str) -> Iterable[str]:
 
 
 def _flags(option: TyperOption, ctx: typer.Context) -> str:
+    """Returns the names of an option, the shortest first, and its metavar: `-o, --output FILE`."""
     words = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
     if option.is_flag:
         return words
@@ -246,6 +269,7 @@ def _flags(option: TyperOption, ctx: typer.Context) -> str:
 
 
 def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> str:
+    """Returns the word that stands for a value in the help, such as FILE, or N for a number."""
     if parameter.metavar:
         return parameter.metavar
     if isinstance(parameter, TyperArgument):
@@ -255,15 +279,20 @@ def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> st
 
 
 def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
-    """Returns the help of a parameter with its default; its first paragraph or everything."""
+    """Returns the help of a parameter, followed by its default if that tells something.
+
+    Args:
+        parameter: An option or argument.
+        everything: Whether all paragraphs of the help are returned, or only the first.
+    """
     text = parameter.help or ""
     if not everything:
         text = _first_paragraph(text)
     default = parameter.default
     is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
-    if not default and not is_number:  # nothing to say of None, False and empty values, but of 0
+    if not default and not is_number:  # None, False, empty; a default of 0 is printed
         return text
-    if default is True:
+    if default is True:  # an option with two names, such as --lowercase/--cased: the first one
         default = parameter.opts[0]
     elif isinstance(default, float):
         default = f"{default:g}"
@@ -271,4 +300,5 @@ def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
 
 
 def _first_paragraph(text: str | None) -> str:
+    """Returns the first paragraph of a text on one line; empty for None."""
     return " ".join((text or "").partition("\n\n")[0].split())

@@ -1,6 +1,6 @@
-"""The one sink: stdout is the answer, stderr is the talk.
+"""Everything that verbs print: answers go to stdout, messages to stderr.
 
-No bar and no prompt when nobody is watching.
+Progress bars are shown only on a terminal.
 """
 
 import contextlib
@@ -32,23 +32,25 @@ if TYPE_CHECKING:  # completion has no time for rich
     from bertctl.reporting.document import TableBlock
 
 Shown: TypeAlias = "RenderableType | TableBlock"
-"""What a part of an answer may be, for people."""
+"""Part of an answer without `--json`: a string, a table, or anything else that rich prints."""
 
-# A table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so.
+# Columns of a pipe or a CI log, unless the variable COLUMNS has another number. Rich would fold
+# tables at 80 columns.
 _PIPE_WIDTH = 200
 
 
 @dataclass(kw_only=True, eq=False)
 class Output(Listener):
-    """Shows what a verb says and what it answers.
+    """Prints the answer of a verb to stdout, and its messages and progress to stderr.
 
     Attributes:
-        as_json: the answer is one JSON document instead of a table.
-        quiet: no talk but warnings and errors.
-        verbose: more talk: third-party warnings too.
-        debug: errors come with their traceback.
-        no_groups: talk is not folded in the logs of GitHub and GitLab.
-        is_printed: what is printed is all that the verb makes, so that cutting it off is a failure.
+        as_json: Whether the answer is one JSON document instead of a table.
+        quiet: Whether warnings and errors are the only messages.
+        verbose: Whether there are more messages, such as warnings of other libraries.
+        debug: Whether errors are printed with their traceback.
+        no_groups: Whether messages are never folded in the logs of GitHub and GitLab.
+        is_printed: Whether the verb makes nothing but what it prints, so that it has failed if
+            stdout can't be written to its end.
     """
 
     as_json: bool = False
@@ -61,14 +63,14 @@ class Output(Listener):
     def __post_init__(self) -> None:
         self.answers = console_of(sys.stdout)
         self.talk = console_of(sys.stderr)
-        self._document: Mapping[str, Any] | None = None
+        self._document: Mapping[str, Any] | None = None  # for `--json`; printed by `deliver`
         self._progress = ProgressDisplay(self.talk)
-        self._expected = 0
+        self._expected = 0  # rows of the input, from `expect`; 0 if unknown
         if self.no_groups or self.is_printed or self.quiet:
             self._group = None
         else:
-            self._group = log_group()
-        self._folds = False  # whether talk belongs into the group now
+            self._group = log_group()  # the folded part of a CI log
+        self._folds = False  # whether messages belong into the folded part now
 
     def say(self, text: str) -> None:
         """Writes a line to stderr; nothing with `--quiet`."""
@@ -87,7 +89,9 @@ class Output(Listener):
     def answer(self, document: Mapping[str, Any], *parts: Shown) -> None:
         """Writes the verb's answer to stdout.
 
-        The parts are strings without markup. With `--json` the document is written later.
+        Args:
+            document: The answer for programs. With `--json`, `deliver` writes it later.
+            parts: The answer for people: tables, and strings that are printed without markup.
         """
         if self.as_json:
             self._document = document
@@ -96,16 +100,18 @@ class Output(Listener):
         from bertctl.reporting.terminal import rich_table
 
         self.close()
-        # In one piece, so that a reader of the first line (head, grep -q) has taken all of it.
+        # The console writes everything at once when the context ends. A reader that stops after the
+        # first line (head, grep -q) then doesn't cut off the rest.
         with self.answers:
             for part in parts:
                 drawn = rich_table(part) if isinstance(part, TableBlock) else part
                 self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
 
     def deliver(self) -> None:
-        """Writes the document, once nothing can fail any more.
+        """Writes the JSON document of `--json` to stdout, at the end of the command.
 
-        An error stands in it, beside what was found.
+        It has the answer, the error that ended the command, or both. Without a document nothing is
+        written.
         """
         if self._document is not None:
             text = json.dumps(
@@ -125,8 +131,8 @@ class Output(Listener):
         if self.debug:
             from bertctl.catalog.hub import shown
 
-            # Addresses of a hub or a proxy have passwords and signatures in them, which causes
-            # repeat.
+            # The causes in a traceback may repeat addresses of a hub or a proxy, with passwords and
+            # signatures that must not be shown.
             self.talk.print(_text(shown("".join(traceback.format_exception(error)))))
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
@@ -137,13 +143,14 @@ class Output(Listener):
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Writes workflow commands of our own (`::error ...`) to stderr.
+        """Writes workflow commands, such as `::error ...`, to stderr for GitHub or GitLab.
 
-        Our stderr makes commands in its text harmless (see `streams.py`), as they could come from
-        the data. Those of our own go past that, straight into its buffer.
+        Our stderr escapes workflow commands in its text (see `streams.py`), because they could come
+        from the data. The commands here are `bertctl`'s, so they are written into the stream's
+        buffer, where nothing is escaped.
 
         Args:
-            lines: Commands, with texts in them already escaped.
+            lines: The commands. Texts from outside are already escaped in them.
         """
         text = "".join(f"{line}\n" for line in lines)
         if not text:
@@ -152,7 +159,7 @@ class Output(Listener):
         self._progress.erase()
         sys.stderr.flush()
         buffer = getattr(sys.stderr, "buffer", None)
-        if buffer is None:  # the stderr of a notebook: no buffer, and nothing is made harmless
+        if buffer is None:  # the stderr of a notebook has no buffer, and escapes nothing
             sys.stderr.write(text)
             return
         buffer.write(text.encode())
@@ -167,21 +174,31 @@ class Output(Listener):
         *,
         share: float | None = None,
     ) -> None:
-        """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
-        if not self.quiet:
-            known = total or (max(self._expected, done) if self._expected else 0)
-            line = self._progress.advance(
-                phase,
-                done,
-                known,
-                figures or {},
-                share,
-            )
-            if line is not None:
-                self._talk(line)
+        """Shows progress: a bar on a terminal, a plain line now and then elsewhere.
+
+        Args:
+            phase: What is being done, as the bar shows it.
+            done: Number of steps or rows that are done.
+            total: Number of all of them. If it is 0 (unknown), that of `expect` is taken.
+            figures: Values to show beside the bar, such as the loss.
+            share: Finished share of the work, from 0 to 1, if steps take unlike times.
+        """
+        if self.quiet:
+            return
+        if not total and self._expected:
+            total = max(self._expected, done)  # the expected number is an estimate
+        line = self._progress.advance(
+            phase,
+            done,
+            total,
+            figures or {},
+            share,
+        )
+        if line is not None:
+            self._talk(line)
 
     def expect(self, rows: int) -> None:
-        """Notes how many rows the input has, for progress that does not know it."""
+        """Notes about how many rows the input has, for progress whose total is unknown."""
         self._expected = rows
 
     def finish(self, phase: str) -> None:
@@ -198,17 +215,30 @@ class Output(Listener):
             self.commands(self._group.close())
 
     def _talk(self, *parts: "str | tuple[str, str]", folded: bool = True) -> None:
-        """Writes a message to stderr, inside the folded part of a log while there is work."""
-        self._progress.erase()
+        """Writes a message to stderr.
+
+        Args:
+            parts: The words of the message, each with a style of rich or without.
+            folded: Whether the message may be in the folded part of a CI log, where only messages
+                of a verb at work are.
+        """
+        self._progress.erase()  # else the message would be written into the bar's line
         if self._group is not None:
-            self.commands(self._group.open() if folded and self._folds else self._group.close())
+            if folded and self._folds:
+                group_commands = self._group.open()
+            else:
+                group_commands = self._group.close()
+            self.commands(group_commands)
         self.talk.print(_text(*parts))
 
     @contextlib.contextmanager
     def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
-        """Sends warnings and log lines of other libraries to the run's log.
+        """Sends warnings and log lines of other libraries to the run's log, inside the context.
 
-        With `--verbose` they go to the screen, too.
+        With `--verbose` they are also printed. Messages in the context are folded in CI logs.
+
+        Yields:
+            The log. It keeps its lines until `write_to` names a file.
         """
         log = ThirdPartyLog(echo=self.detail if self.verbose else None)
         root = logging.getLogger()
@@ -227,7 +257,11 @@ class Output(Listener):
 
 
 class ThirdPartyLog(logging.Handler):
-    """Collects what other libraries log, and writes it to a file once there is one."""
+    """Collects what other libraries log, and writes it to a file once `write_to` names one.
+
+    Args:
+        echo: Also receives each line; None if nobody does.
+    """
 
     def __init__(self, *, echo: Callable[[str], None] | None) -> None:
         super().__init__(logging.WARNING)
@@ -237,7 +271,7 @@ class ThirdPartyLog(logging.Handler):
         self._path: Path | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps one line."""
+        """Keeps a record as one line, or writes it to the file if there is one."""
         line = harmless(self.format(record), keep="\n\t")
         if self._echo is not None:
             self._echo(line)
@@ -250,6 +284,10 @@ class ThirdPartyLog(logging.Handler):
         self._flush_lines()
 
     def _flush_lines(self) -> None:
+        """Appends the lines that wait to the file, if there is one.
+
+        Lines that can't be written are dropped: a full disk must not end the run for its log.
+        """
         if self._path is None or not self._waiting:
             return
         with contextlib.suppress(BertctlError):
@@ -263,15 +301,19 @@ def plain_table(
     right: tuple[str, ...] = (),
     rows: Iterable[Iterable[str]] = (),
 ) -> "Table":
-    """Returns a table as all tables look.
+    """Returns a table in the style of all tables: without a box, its header in bold.
 
-    It has no box, a bold header, and the columns named in `right` right-aligned.
+    On a narrow terminal no text is cut off; long cells are folded, the widest column first.
 
-    A narrow terminal cuts nothing: what has no room is folded, the widest column first.
+    Args:
+        headers: The header of each column.
+        title: A line above the table.
+        right: Headers of the columns that are aligned to the right.
+        rows: The cells of each row.
     """
     from rich.table import Table
 
-    # a string would be written on one line
+    # As a string, a title of several lines would be printed on one.
     if title is None:
         title_text = None
     else:
@@ -291,21 +333,32 @@ def plain_table(
 
 
 def _text(*parts: "str | tuple[str, str]") -> "Text":
-    """Returns words, each as it is or with a style; nothing in them is markup."""
+    """Returns rich's text made of strings, each plain or with a style; markup is not read.
+
+    Args:
+        parts: Strings, or pairs of a string and its style, such as "bold red".
+    """
     from rich.text import Text
 
-    # Text drops some of the control characters that the console would show.
+    # Control characters are escaped here, because rich's Text would drop some of them.
     styled = [(part, "") if isinstance(part, str) else part for part in parts]
     return Text.assemble(*((harmless(text, keep="\n\t"), style) for text, style in styled))
 
 
 def _one_line(text: str) -> str:
-    """Returns a message with its indented lines below it, and other line breaks written out."""
+    r"""Returns a message whose line breaks are written as `\n`, except before indented lines.
+
+    `bertctl` indents further lines of its messages. Other line breaks come from names or data.
+    """
     return re.sub(r"\n(?! )", r"\\n", text)
 
 
 def console_of(stream: Any) -> "Console":
-    """Returns what writes tables and coloured text to a stream, harmless and as wide as it is."""
+    """Returns rich's console for a stream, which escapes control characters in all texts.
+
+    Its width is that of the terminal. Elsewhere it is COLUMNS (for stdout), or wide enough for most
+    tables.
+    """
     from rich.console import Console, ConsoleOptions
     from rich.segment import Segment
     from rich.table import Table
@@ -313,11 +366,10 @@ def console_of(stream: Any) -> "Console":
     from bertctl.reporting.document import filled
 
     class HarmlessConsole(Console):
-        """Shows control characters of texts instead of sending them to the terminal.
+        """Console that escapes control characters, so that texts can't control the terminal.
 
-        A string in a table has a line.
-
-        Columns of a table in which no row has anything are left out.
+        Line breaks in a cell of a table are escaped as well. Columns without any value are left
+        out of tables.
         """
 
         def render_str(self, text: str, **options: Any) -> "Text":
@@ -336,34 +388,45 @@ def console_of(stream: Any) -> "Console":
 
         @staticmethod
         def _drop_empty_columns(table: Table) -> None:
+            """Removes the columns of a table in which no row has a value."""
             rows = list(zip(*(column.cells for column in table.columns), strict=True))
             columns = [table.columns[i] for i in filled(len(table.columns), rows)]
-            # A column knows its own number, by which rich finds its cells.
+            # Rich finds the cells of a column by the number in it, so the columns are renumbered.
             table.columns = [replace(column, _index=i) for i, column in enumerate(columns)]
 
-    watched = stream.isatty() and os.environ.get("TERM") != "dumb"
-    environ = {
-        k: v
-        for k, v in os.environ.items()
-        if k not in ("COLUMNS", "LINES") or v.strip("0").isdecimal()
-    }
-    if stream is sys.stdout and not watched:
-        narrow = int(environ.get("COLUMNS", 0))
+    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    environ = _environment_for_rich()
+    # Messages in a pipe are never folded, only answers.
+    if stream is sys.stdout and not is_terminal:
+        pipe_width = int(environ.get("COLUMNS", 0))
     else:
-        narrow = 0
+        pipe_width = 0
     if not wants_colours(stream):
         colours: Literal["auto", "standard"] | None = None
-    elif watched:
+    elif is_terminal:
         colours = "auto"
     else:
-        colours = "standard"
+        colours = "standard"  # FORCE_COLOR in a pipe, of whose reader nothing is known
     return HarmlessConsole(
         file=stream,
-        _environ=environ,  # rich takes `²` for a number, and writes nothing in 0 columns
-        width=None if watched else narrow or _PIPE_WIDTH,
-        force_terminal=watched,
+        _environ=environ,
+        width=None if is_terminal else pipe_width or _PIPE_WIDTH,
+        force_terminal=is_terminal,
         color_system=colours,
         highlight=False,
         markup=False,
-        soft_wrap=not watched and not narrow,
+        soft_wrap=not is_terminal and not pipe_width,
     )
+
+
+def _environment_for_rich() -> dict[str, str]:
+    """Returns the environment variables, without COLUMNS and LINES if they are no positive numbers.
+
+    Rich would take `²` for a number, and would print nothing in 0 columns.
+    """
+    environ = dict(os.environ)
+    for name in ("COLUMNS", "LINES"):
+        is_positive = environ.get(name, "").strip("0").isdecimal()
+        if not is_positive:
+            environ.pop(name, None)
+    return environ

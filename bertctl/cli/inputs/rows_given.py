@@ -35,15 +35,15 @@ class RowsGiven:
     """Rows as they were typed; nothing is read before `chunks`.
 
     Attributes:
-        run: that answers.
+        run: The run that answers, and the fields of its recipe that the command line changes.
         files: Paths and patterns that are read as one file, or `-` for stdin.
-        texts: texts to take as they are.
-        pairs: their second texts.
-        split: of the run's own data, or of `data`.
-        data: another data set's catalog name.
-        questions: about `context`, a file or a text.
-        context: see there.
-        kind: format of the file; by its suffix when None.
+        texts: Texts of the command line.
+        pairs: Second texts of pairs, one for each of `texts`.
+        split: Name of a split: of the data set `data`, or of the run's own data without `data`.
+        data: Catalog name of a data set that is not the run's own.
+        questions: Questions about `context`.
+        context: The text that the questions are about, or a file with it.
+        kind: Format of the files. None takes the one that their suffix stands for.
     """
 
     run: RunRequest
@@ -98,23 +98,28 @@ class RowsGiven:
             raise UsageError(f"nothing to {verb}", remedy=remedy)
 
     def open(self, options: Mapping[str, Any], listener: Listener) -> "TrainedRun":
-        """Returns the run, or an export.
+        """Opens the run, which may also be an export.
+
+        Args:
+            options: Fields of the run's recipe to set, besides those of the command line.
+            listener: Receives progress messages.
 
         Raises:
-            UnavailableError: there is no finished run.
-            UsageError: it has no splits, and one of its own is named.
+            UnavailableError: The folder has no finished run.
+            UsageError: A split of its own data is named, and it has no data.
         """
         trained = self.run.open(options, listener)
         self._require_split(trained)
         return trained
 
     def open_network(self, listener: Listener) -> "NetworkRun":
-        """Returns the run as a network of torch; see `open`, and an export is refused."""
+        """Opens the run as a network of torch. Raises what `open` does, and refuses an export."""
         trained = self.run.open_network(listener=listener)
         self._require_split(trained)
         return trained
 
     def _require_split(self, trained: "TrainedRun") -> None:
+        """Refuses a run without data of its own, if a split of that data is named."""
         if self.split and not self.data:
             trained.require_own_data()
 
@@ -125,13 +130,13 @@ class RowsGiven:
         skipped: "SkippedRows | None",
         layout: str = "jsonl",
     ) -> "tuple[Iterable[Rows], int]":
-        """Returns the rows, some at a time, and how many there are, where that is known; else 0.
+        """Returns the rows in chunks, and their number (0 for files, whose rows nobody counted).
 
         Args:
-            run: says how they are read.
-            listener: hears what was guessed.
-            skipped: gets rows that can't be read.
-            layout: of the answers.
+            run: The run that answers. Its recipe says how rows are read.
+            listener: Receives messages about guessed columns.
+            skipped: Collects the rows that can't be read. With None, such a row is an error.
+            layout: Layout of the answers. Some layouts need more of the input than others.
         """
         from bertctl.inference.predict import (
             CHUNK,
@@ -142,13 +147,12 @@ class RowsGiven:
         )
 
         if self.questions and self.context is not None:
-            return [question_rows(run, self.questions, self.context, listener=listener)], len(
-                self.questions
-            )
+            rows = question_rows(run, self.questions, self.context, listener=listener)
+            return [rows], len(self.questions)
         if self.texts:
             return [text_rows(run, self.texts, self.pairs)], len(self.texts)
         if self.split or self.data:
-            split = self.split or "test"
+            split = self.split or "test"  # --data without --split
             rows = split_rows(
                 run,
                 split,

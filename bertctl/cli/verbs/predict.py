@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from bertctl.cli.framework.recipe_options import MergeOption, NamedShardOption, 
 from bertctl.cli.inputs.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 from bertctl.words import count
+
+if TYPE_CHECKING:
+    from bertctl.inference.shards import Sharing
 
 
 @takes_rows("compute", "exports", "keep_text", "--max-length", "answers")
@@ -100,9 +103,9 @@ def predict(
         ".json",
     )
     if output is None:
-        destined = None
+        answers_file = None
     else:
-        destined = sharing.resolve(output)
+        answers_file = sharing.resolve(output)
     in_processes(num_processes, out, source="-" if "-" in arguments.files else "")
     if batch_size:
         options = {"evaluation.batch_size": batch_size}
@@ -114,7 +117,7 @@ def predict(
             arguments,
             paths,
             options,
-            output=destined,
+            output=answers_file,
             layout=layout,
             safe_csv=safe_csv,
             top_k=top_k,
@@ -129,7 +132,8 @@ def predict(
 
     check_format(trained, layout, to_file=output is not None)
 
-    shared, listener = this_worker(out)
+    workers, listener = this_worker(out)
+    # Collects the rows that can't be read. Without it, the first such row is an error.
     if on_error == "skip":
         skipped = SkippedRows()
     else:
@@ -147,13 +151,13 @@ def predict(
                 data=arguments.data,
                 output=output,
                 overwrite=overwrite,
-                workers=shared,
+                workers=workers,
                 sharing=sharing,
                 listener=listener,
             )
         else:
             chunks, total = arguments.chunks(trained, listener, skipped, layout)
-            destination = Destination(destined, layout, answers, safe_csv=safe_csv)
+            destination = Destination(answers_file, layout, answers, safe_csv=safe_csv)
             kept_columns = KeptColumns.parse(
                 keep_columns, by_default=trained.recipe.evaluation.keep_text
             )
@@ -164,24 +168,40 @@ def predict(
                 total=total,
                 top_k=top_k,
                 kept_columns=kept_columns,
-                workers=shared,
+                workers=workers,
                 sharing=sharing,
                 listener=listener,
             )
-    # All shards read them.
-    writes_skipped = sharing.shard is None or (sharing.shard[0] == 1 and not sharing.paths)
-    if skipped is not None and shared.is_first and writes_skipped:
-        written |= skipped.finish(destined, out)
+    if skipped is not None and workers.is_first and _reports_skipped(sharing):
+        written |= skipped.finish(answers_file, out)
     if say_shard(sharing, out, written.get("files", ())):
         return
-    if output and shared.is_first:
+    if output and workers.is_first:
         out.answer({"run": str(arguments.run.path), **written})
         predictions = count(written["examples"], "prediction")
         out.say(f"{predictions} written to {', '.join(written['files'])}")
 
 
+def _reports_skipped(sharing: "Sharing") -> bool:
+    """Returns whether this command reports the rows that were skipped.
+
+    Every shard reads all rows, so all shards skip the same ones, and only one command may report
+    them: the merge or, if the shards need no merge, the first shard.
+    """
+    if sharing.shard is None:  # the merge, or a command without shards
+        return True
+    number, _ = sharing.shard
+    needs_merge = bool(sharing.paths)
+    return number == 1 and not needs_merge
+
+
 def _refuse_for_several(arguments: RowsGiven, layout: str, *, is_shared: bool) -> None:
-    """Refuses what only one run can do.
+    """Refuses options that work with one run only, when several runs predict together.
+
+    Args:
+        arguments: The runs and the rows, as they were typed.
+        layout: Layout of the answers.
+        is_shared: Whether the work is shared by shards or processes.
 
     Raises:
         UsageError: With what to leave out.
@@ -244,6 +264,7 @@ def _predict_with_several(
     )
 
     runs = open_runs(paths, options={**arguments.run.options, **options}, listener=out)
+    # Collects the rows that can't be read. Without it, the first such row is an error.
     skipped = SkippedRows() if skips else None
     if layout == "json":
         stdout = streams.buffered()

@@ -111,6 +111,7 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
     )
     names = ("unused slots", "single characters", "whole words", "continuations")
     for name, kind in zip(names, vocab.KINDS, strict=True):
+        # A kind without tokens has no first and no last one; those cells stay empty.
         if counted[kind]["count"]:
             ends = [counted[kind]["first"], counted[kind]["last"]]
         else:
@@ -255,18 +256,7 @@ def train(
 
     if output is None:
         raise UsageError("no place for the vocabulary was named", remedy="Name a folder: -o DIR.")
-    if output.is_dir():
-        existing = {path.name for path in output.iterdir()}
-    elif output.exists():  # a file, which no vocabulary's folder replaces
-        existing = {str(output)}
-    else:
-        existing = set()
-    replaceable = set(FILES) if overwrite else set()
-    if existing - replaceable:
-        message = f"{output} exists already"
-        raise UsageError(
-            message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
-        )
+    _check_free(output, replaceable=set(FILES) if overwrite else set())
     # Training reads the texts twice.
     with _rereadable(source) as rereadable:
         trained = train_tokenizer(
@@ -284,6 +274,29 @@ def train(
         )
     out.say(f"{n_tokens:,} tokens written to {output}")
     say_next(out, command("pretrain CORPUS", from_scratch="base", vocab=output))
+
+
+def _check_free(output: Path, *, replaceable: set[str]) -> None:
+    """Refuses a folder for a vocabulary that has other files in it, and a file in its place.
+
+    Args:
+        output: The folder; it may be missing.
+        replaceable: Names of files in the folder that may be replaced.
+
+    Raises:
+        UsageError: There is something else, which would be lost.
+    """
+    if output.is_dir():
+        existing = {path.name for path in output.iterdir()}
+    elif output.exists():  # a file: a folder never replaces it
+        existing = {str(output)}
+    else:
+        existing = set()
+    if existing - replaceable:
+        message = f"{output} exists already"
+        raise UsageError(
+            message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
+        )
 
 
 @takes_files
@@ -437,7 +450,8 @@ def neighbours(
         for neighbour in neighbourhood["neighbours"]
     ]
     tables: list[Any] = [record_table(rows[:top])]
-    farthest = rows[top:]  # of the uses of a word; tokens have only the nearest
+    # Of the uses of a word, the least similar ones come after the `top` most similar ones.
+    farthest = rows[top:]
     if farthest:
         tables += ["… the least alike:", record_table(farthest)]
     if output is not None:
@@ -453,7 +467,8 @@ def neighbours(
 def _rereadable(source: TextSource) -> Iterator[TextSource]:
     """Yields a source whose texts can be read several times.
 
-    In it a temporary file, which is gone at the end of the context, replaces stdin.
+    Stdin can be read only once. So it is copied to a temporary file, which replaces `-` among the
+    source's files and is deleted at the end of the context. A source without stdin stays as it is.
 
     Raises:
         DataError: A line of stdin is too long to be a text.
@@ -466,7 +481,8 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
 
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
         while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
-            if len(line) > LONGEST_LINE:  # a device such as /dev/zero would fill the disk
+            if len(line) > LONGEST_LINE:
+                # A device such as /dev/zero has no line ends, and its copy would fill the disk.
                 raise DataError(
                     f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up."
                 )
