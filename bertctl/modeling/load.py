@@ -917,11 +917,13 @@ def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
         vocabulary = saved_tokenizer.get_vocab()
         candidates = []
         if config.pad_token_id:
-            candidates.append(saved_tokenizer.convert_ids_to_tokens(config.pad_token_id))
+            token = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
+            candidates += [token] if token else []  # the tokenizer may lack that id
         candidates += [name for name in ("[PAD]", "<pad>") if name in vocabulary]
-        candidates += [saved_tokenizer.eos_token, saved_tokenizer.unk_token]
-        existing = [token for token in candidates if token]
-        saved_tokenizer.pad_token = existing[0] if existing else None
+        if candidates:
+            saved_tokenizer.pad_token = candidates[0]
+        else:  # read only now: transformers logs an error for a token that isn't set
+            saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
     if saved_tokenizer.pad_token_id is None:
         message = "the model's tokenizer names no padding token, and nothing in it could be one"
         remedy = (

@@ -4,7 +4,7 @@ It is its config, its tokenizer, and its case.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -314,19 +314,24 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path, n_vectors: int) -> None:
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
-        last_id = max(vocabulary.values(), default=0)
-        if len(vocabulary) <= n_vectors <= last_id:
-            message = (
-                f"{folder / 'tokenizer.json'} has a token with the id {last_id}, and the model has "
-                f"vectors for {n_vectors}"
-            )
-            raise UnavailableError(
-                message,
-                remedy="Save both again: save_pretrained of the model and of its tokenizer.",
-            )
+        if len(vocabulary) <= n_vectors:
+            _check_last_id(vocabulary.values(), folder / "tokenizer.json", n_vectors)
     file = folder / "vocab.json"
     if file.exists():
         refuse_far_ids(read_json(file).values(), file)
+
+
+def _check_last_id(ids: Collection[int], file: Path, n_vectors: int) -> None:
+    """Refuses a vocabulary whose largest id is over the model's vectors."""
+    last_id = max(ids, default=0)
+    if last_id >= n_vectors:
+        message = (
+            f"{file} has a token with the id {last_id}, and the model has vectors for {n_vectors}"
+        )
+        raise UnavailableError(
+            message,
+            remedy="Save both again: save_pretrained of the model and of its tokenizer.",
+        )
 
 
 def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
