@@ -317,10 +317,12 @@ def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
     A list of 0 and 1 is a vector if one of them is repeated, as `[0, 1, 1]`. `[1]` may be a list of
     one name, and so are lists of 0 and 1 if the labels have these names.
     """
+    if not _is_vector(items):  # asked first: it is quick, and nearly all lists are of names
+        return items
     texts = [str(item) for item in items]
     has_repeated = len(set(texts)) < len(texts)
     are_names = all(text in rules.names for text in texts)
-    if has_repeated and not are_names and _is_vector(items):
+    if has_repeated and not are_names:
         return _named_places(items, len(items), rules)
     return items
 
