@@ -51,6 +51,11 @@ def attention_function(network: Any) -> str:
     return str(network.config._attn_implementation)
 
 
+def configured_attention(config: Any) -> str | None:
+    """Returns the name of the attention function in a network's config; None where it has none."""
+    return getattr(config, "_attn_implementation", None)
+
+
 def initialise(network: "nn.Module", module: "nn.Module") -> None:
     """Draws the own parameters of a module anew, as the family of its network does.
 

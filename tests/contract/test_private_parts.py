@@ -24,7 +24,7 @@ from bertctl.session import opened
 from bertctl.training.accelerate_internals import forget_accelerator
 
 PACKAGE = Path(bertctl.__file__).parent
-OF_PYTHON = {"_replace", "_exit", "_thread"}
+OF_PYTHON = {"_replace", "_fields", "_exit", "_thread"}
 """Names with an underscore that Python documents."""
 
 
@@ -178,6 +178,7 @@ def test_a_network_names_its_attention() -> None:
     network = _network()
     network.set_attn_implementation("eager")
     assert transformers_internals.attention_function(network) == "eager"
+    assert transformers_internals.configured_attention(network.config) == "eager"
     network.set_attn_implementation("sdpa")
     assert transformers_internals.attention_function(network) == "sdpa"
 

@@ -31,6 +31,7 @@ from bertctl.modeling.fast.packed_attention import (
 )
 from bertctl.modeling.fast.torch_bert import OF_TEXTS, Layer, Network, Stack
 from bertctl.modeling.lora import LoraLayer
+from bertctl.modeling.transformers_internals import configured_attention
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
@@ -139,7 +140,7 @@ def _is_usual(config: Any) -> bool:
     where padding may stand, which ELECTRA's `summary_type` can ask for.
     """
     looks_back = any(getattr(config, name, None) for name in LOOKS_BACK)
-    attention = getattr(config, "_attn_implementation", None)
+    attention = configured_attention(config)
     summary = getattr(config, "summary_type", None)
     return not looks_back and attention in (None, "sdpa") and summary in (None, "first")
 
