@@ -1,6 +1,8 @@
 """The usual names of columns, from which they are guessed."""
 
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "review", "content", "question1", "premise", "question",
@@ -48,3 +50,11 @@ def folded(name: str) -> str:
 def known_name(name: str) -> bool:
     """Whether a cell is one of the usual column names."""
     return folded(name) in _ALL_NAMES
+
+
+def first_field(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Returns the field of the first of these names that an object has; None if it has none."""
+    for name in names:
+        if name in entry:
+            return entry[name]
+    return None

@@ -26,7 +26,7 @@ from bertctl.data.columns import (
     shown_columns,
 )
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
-from bertctl.data.names import folded
+from bertctl.data.names import first_field, folded
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows, is_missing
@@ -758,10 +758,10 @@ def _start_of(entry: Mapping[str, Any], context: str, ambiguous: list[str]) -> i
     text = entry["text"]
     start_names, end_names = _OFFSETS
     if any(name in entry for name in start_names):
-        start = _offset(_first_of(entry, start_names))
+        start = _offset(first_field(entry, start_names))
     else:
         start = _start_by_other_names(entry, _other_start_names(entry), text, context)
-    end = _offset(_first_of(entry, end_names))
+    end = _offset(first_field(entry, end_names))
     if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
         return None
 
@@ -962,14 +962,6 @@ _CONTEXTS = ("context", "context_text")
 """Names of a paragraph's text in SQuAD's form, and in CMRC's first one."""
 
 
-def _first_of(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Returns the field of the first of these names that an object has; None if it has none."""
-    for name in names:
-        if name in entry:
-            return entry[name]
-    return None
-
-
 def _is_nested(names: Collection[str]) -> bool:
     """Returns whether objects are articles of SQuAD (`paragraphs`), or paragraphs alone (`qas`)."""
     return "paragraphs" in names or ("qas" in names and any(name in names for name in _CONTEXTS))
@@ -1026,10 +1018,10 @@ def _flat_paragraph(
     """
     for question in _list_of(paragraph, "qas", where):
         flat = {
-            "id": _first_of(question, ("id", "qid", "query_id")),
+            "id": first_field(question, ("id", "qid", "query_id")),
             "title": title,
-            "question": _first_of(question, ("question", "query_text")),
-            "context": _first_of(paragraph, _CONTEXTS),
+            "question": first_field(question, ("question", "query_text")),
+            "context": first_field(paragraph, _CONTEXTS),
         }
         if "detected_answers" in question:
             flat["answers"] = _mrqa_answers(question["detected_answers"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertctl.data.annotations.document import Span
+from bertctl.data.names import first_field
 from bertctl.data.tag_schemes import write_tags
 from bertctl.errors import DataError
 from bertctl.progress import Listener
@@ -88,15 +89,7 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
 
     `{"start_offset": 0, "end_offset": 4, "type": "PER"}` -> `[0, 4, "PER"]`.
     """
-    return [_first_field(span, names) for names in (_STARTS, _ENDS, _LABELS)]
-
-
-def _first_field(span: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Returns the field of the first of these names that a span has; None if it has none."""
-    for name in names:
-        if name in span:
-            return span[name]
-    return None
+    return [first_field(span, names) for names in (_STARTS, _ENDS, _LABELS)]
 
 
 def read_span(value: Any, where: str) -> Span:
