@@ -230,14 +230,15 @@ def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
     """
     if len(parts) == 1:
         return parts[0]
-    source = parts[0].source
-    lines: Sequence[int] = _flat(rows.lines for rows in parts)
-    numbers: Sequence[int] = _flat(rows.numbers for rows in parts)
+    lines: Sequence[int] = ()
+    numbers: Sequence[int] = ()
     is_of_one_file = len({rows.source for rows in parts}) == 1
-    if not is_of_one_file:
+    if is_of_one_file:
+        source = parts[0].source
+        lines = _flat(rows.lines for rows in parts)
+        numbers = _flat(rows.numbers for rows in parts)
+    else:
         source = str(files)
-        lines = ()
-        numbers = ()
     all_have_ids = all(rows.file_ids for rows in parts)
     return replace(
         parts[0],

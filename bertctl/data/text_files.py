@@ -369,12 +369,13 @@ def _refuse_utf8(
     Raises:
         DataError: It is UTF-8.
     """
-    # In UTF-16 and UTF-32, any ASCII character has a byte 0.
-    has_wide_characters = 0 in data or data.startswith(_UTF16_BOMS)
-    if is_wide and not has_wide_characters and _is_utf8(data):
-        message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
-        raise DataError(message, remedy="Say that the file is UTF-8: `data.encoding=utf-8`.")
-    if not is_wide and not data.isascii():
+    if is_wide:
+        # In UTF-16 and UTF-32, any ASCII character has a byte 0.
+        has_wide_characters = 0 in data or data.startswith(_UTF16_BOMS)
+        if not has_wide_characters and _is_utf8(data):
+            message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
+            raise DataError(message, remedy="Say that the file is UTF-8: `data.encoding=utf-8`.")
+    elif not data.isascii():
         guard = _MojibakeGuard(source, encoding, listener)
         for number, line in enumerate(data.splitlines(), start=1):
             if not line.isascii():

@@ -915,15 +915,15 @@ def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
     """
     if saved_tokenizer.pad_token_id is None:
         vocabulary = saved_tokenizer.get_vocab()
-        candidates = []
-        if config.pad_token_id:
-            token = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
-            candidates += [token] if token else []  # the tokenizer may lack that id
-        candidates += [name for name in ("[PAD]", "<pad>") if name in vocabulary]
-        if candidates:
-            saved_tokenizer.pad_token = candidates[0]
-        else:  # read only now: transformers logs an error for a token that isn't set
-            saved_tokenizer.pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
+        pad_token = None
+        if config.pad_token_id:  # the tokenizer may lack that id
+            pad_token = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
+        usual_names = [name for name in ("[PAD]", "<pad>") if name in vocabulary]
+        if not pad_token and usual_names:
+            pad_token = usual_names[0]
+        if not pad_token:  # read only now: transformers logs an error for a token that isn't set
+            pad_token = saved_tokenizer.eos_token or saved_tokenizer.unk_token
+        saved_tokenizer.pad_token = pad_token
     if saved_tokenizer.pad_token_id is None:
         message = "the model's tokenizer names no padding token, and nothing in it could be one"
         remedy = (
