@@ -124,10 +124,20 @@ LOOKS_BACK = ("is_decoder", "add_cross_attention", "is_causal")
 """Fields of config.json of which none is true where each token looks at all others."""
 
 SIZES = {
-    "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    "layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers"),
     "hidden": ("hidden_size", "dim", "d_model", "n_embd", "emb_dim"),
-    "heads": ("num_attention_heads", "n_heads", "n_head", "num_heads"),
-    "inner": ("intermediate_size", "hidden_dim", "d_inner", "n_inner", "d_ff"),
+    "heads": ("num_attention_heads", "n_heads", "n_head", "num_heads", "encoder_attention_heads"),
+    "inner": (
+        "intermediate_size",
+        "hidden_dim",
+        "d_inner",
+        "n_inner",
+        "d_ff",
+        "ffn_dim",
+        "encoder_ffn_dim",
+        "ffn_hidden_size",
+        "feed_forward_size",
+    ),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions"),
 }

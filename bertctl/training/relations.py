@@ -17,9 +17,6 @@ from bertctl.tasks.base import Task, TaskObjective
 from bertctl.training.same_tokens import check_tokens
 from bertctl.words import count
 
-_HEADS = ("num_attention_heads", "n_heads", "n_head")
-"""Fields of config.json that say the number of attention heads."""
-
 _STATES = 8
 """Arrays of hidden states that a layer of the teacher has at once, with its queries and values."""
 
@@ -67,11 +64,7 @@ def relation_heads(recipe: Recipe, teacher: NetworkRun) -> int:
     """Returns the number of relation heads: the recipe's, or that of the teacher's attention."""
     if recipe.distillation.relation_heads is not None:
         return recipe.distillation.relation_heads
-    config = teacher.source.config
-    for name in _HEADS:
-        if config.get(name):
-            return int(config[name])
-    return 1
+    return model_sizes(teacher.source.config)["heads"] or 1
 
 
 def relations_memory(

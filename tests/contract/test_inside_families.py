@@ -23,7 +23,7 @@ from bertctl.inference.masked_words import MaskedModel
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
 from bertctl.interpretability.neighbours import near_tokens
-from bertctl.modeling.families import model_sizes
+from bertctl.modeling.families import REFUSED, families_with, model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table
 from bertctl.tokenization.stream import TextChunk
 
@@ -99,6 +99,29 @@ def test_a_head_is_told_from_its_encoder(name: str, tmp_path: Path) -> None:
     text = f"{network.base_model_prefix}."
     assert names == {name for name, _ in network.named_parameters() if not name.startswith(text)}
     assert names
+
+
+NESTED = ("qwen3_5", "t5gemma")
+"""Families that state their sizes in a config of their own within config.json."""
+
+
+@pytest.mark.parametrize(
+    "family",
+    sorted(
+        families_with("AutoModelForSequenceClassification").difference(
+            REFUSED, NESTED, ("fnet", "funnel")
+        )
+    ),
+)
+def test_sizes_are_those_that_transformers_reads(family: str) -> None:
+    """FNet has no attention heads, and Funnel's layers are the sum of its blocks."""
+    config = transformers.CONFIG_MAPPING[family]()
+
+    sizes = model_sizes(config.to_dict())
+
+    assert sizes["layers"] == config.num_hidden_layers
+    assert sizes["hidden"] == config.hidden_size
+    assert sizes["heads"] == config.num_attention_heads
 
 
 def test_layers_are_attention_and_feed_forward(tmp_path: Path) -> None:
