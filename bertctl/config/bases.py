@@ -13,7 +13,7 @@ from typing import Any
 
 from bertctl.config.problems import field_schema, shown
 from bertctl.config.recipe_files import find_recipe, is_of_run
-from bertctl.config.schema import OF_FILES, fields
+from bertctl.config.schema import FILE_ONLY_KEYS, fields
 from bertctl.config.strict_yaml import MOST_CHARACTERS, Document, read_document, read_value
 from bertctl.documents import read_text
 from bertctl.errors import BertctlError, UsageError
@@ -90,7 +90,7 @@ def _read(
     file = RecipeFile(path, label, document)
     message_starts = {
         key: f"{label}:{document.lines[key,]}: {key}: "
-        for key in OF_FILES
+        for key in FILE_ONLY_KEYS
         if (key,) in document.lines
     }
     if message_starts and is_of_run(path):
@@ -154,7 +154,7 @@ def _pop_names(document: Document, key: str) -> list[str]:
     if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
         return names
     document.problems.append(
-        (document.lines[key,], f"{key}: {shown(value)} given, what fits is {OF_FILES[key]}")
+        (document.lines[key,], f"{key}: {shown(value)} given, what fits is {FILE_ONLY_KEYS[key]}")
     )
     return []
 

@@ -98,23 +98,24 @@ def trace_recipe(
 ) -> TracedRecipe:
     """Returns a recipe, complete and checked, and the origin of each field by its dotted name.
 
-    The nearest source wins: options, `sets`, the file, bases, the defaults.
-
-    A preset is as near as the source that names it, and gives way to values of the same source.
+    If several sources give a field, the first of these wins: `options`, `sets`, the recipe's file,
+    its bases, the defaults. The values of a preset rank just below the source that names the preset.
 
     Args:
-        name_or_path: a built-in recipe, or a YAML file (see `find_recipe`).
+        name_or_path: A built-in recipe, or a YAML file (see `find_recipe`).
         sets: `section.field=value` each, the value in YAML (a text needs no quotes).
-        options: dotted field -> value, from the command line; None means not given, `NULL` is null.
+        options: Dotted field -> value, from the command line; None means not given, `NULL` is null.
 
     Raises:
-        RecipeError: a UsageError with every unknown key, wrong type, impossible value and
-            disagreement at once.
-        UsageError: no built-in recipe has this name.
-        UnavailableError: the file or a base is not there or can't be read.
+        RecipeError: With every unknown key, wrong type, impossible value and disagreement at once.
+        UsageError: No built-in recipe has this name.
+        UnavailableError: The file or a base does not exist, or can't be read.
     """
     path = find_recipe(name_or_path)
-    files = read_files(path, name_or_path if path == expanded_path(name_or_path) else path.name)
+    is_typed_path = path == expanded_path(name_or_path)
+    shown_path = name_or_path if is_typed_path else path.name
+    files = read_files(path, shown_path)  # the bases first, the recipe's own file last
+
     layers = _Layers(files, label=name_or_path)
     for assignment in sets:
         layers.add_set(assignment)
@@ -125,8 +126,10 @@ def trace_recipe(
     layers.add_preset()
     layers.prefer_epochs()
     recipe = _named_after_data(layers.recipe())
-    # No output of this command may overwrite what the recipe reads: its bases are read, too.
-    protect(*named_files(recipe), *(file.path for file in files[:-1]))
+
+    # No output of this command may overwrite a file that the recipe reads. Bases are such files.
+    base_paths = [file.path for file in files[:-1]]
+    protect(*named_files(recipe), *base_paths)
     return recipe, {dotted: layers.origins.get(dotted, DEFAULT) for dotted in fields()}
 
 
@@ -283,12 +286,15 @@ class _Layers:
     def __init__(self, files: Sequence[RecipeFile], *, label: str) -> None:
         self.origins: dict[str, Origin] = {}
         self._label = label
-        self._path = files[-1].path
+        recipe_file = files[-1]  # the files before it are its bases
+        self._path = recipe_file.path
         self._readable = not any(file.document.problems for file in files)
         self._problems: list[tuple[Origin, str | Mapping[str, Any]]] = []
         self._values: dict[str, Any] = {}
+        # The values of a later file replace those of the files before it.
         for rank, file in enumerate(files):
-            self._lay(rank, file, is_base=file is not files[-1])
+            self._lay(rank, file, is_base=file is not recipe_file)
+        # A recipe without a name is called like its file.
         self._values.setdefault("name", recipe_name(self._path.stem))
 
     def _lay(self, rank: int, file: RecipeFile, *, is_base: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from bertctl.config.other_names import other_names, other_value
 from bertctl.config.removed import REMOVED
-from bertctl.config.schema import OF_FILES, Recipe, fields, sections
+from bertctl.config.schema import FILE_ONLY_KEYS, Recipe, fields, sections
 from bertctl.config.strict_yaml import read_value
 from bertctl.config.task_names import task_names
 from bertctl.errors import UsageError
@@ -130,7 +130,7 @@ def unknown_key(path: str) -> str:
         return f"{path}: a section; name a field in it, such as {example}"
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
-    if path in OF_FILES:
+    if path in FILE_ONLY_KEYS:
         return f"{path}: belongs at the top of a recipe's file"
     nearest = _nearest(path)
     if nearest:
@@ -159,7 +159,7 @@ def _nearest(path: str) -> list[str]:
     """
     section, _, word = path.rpartition(".")
     word = word.replace("-", "_").lower()
-    known = [*fields(), *OF_FILES]
+    known = [*fields(), *FILE_ONLY_KEYS]
     names_in_section = {
         name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section
     }
@@ -236,14 +236,19 @@ def field_schema(path: str) -> dict[str, Any]:
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
     """Returns which values a field's schema accepts, in words."""
-    fits = _what_fits_itself(schema)
+    fits = _what_fits_except_null(schema)
     if schema.get("nullable"):
         return f"{fits}, or null,"
     return fits
 
 
-def _what_fits_itself(schema: Mapping[str, Any]) -> str:
-    """Returns which values a field's schema accepts, in words; null is left out."""
+def _what_fits_except_null(schema: Mapping[str, Any]) -> str:
+    """Returns which values except null a field accepts, in words: `a whole number of at least 1`.
+
+    Args:
+        schema: As `field_schema` returns it. Its key `or`, which is not of JSON Schema, lists words
+            that fit beside the field's type.
+    """
     if "enum" in schema:
         *words, last_word = schema["enum"]
         if not words:
@@ -256,7 +261,7 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
             length = ""
             if "minItems" in schema:
                 length = f" of at least {schema['minItems']}"
-            fitting_list = f"a list{length} ({_what_fits_itself(schema['items'])} each)"
+            fitting_list = f"a list{length} ({_what_fits_except_null(schema['items'])} each)"
             return " or ".join([fitting_list, *schema.get("or", ())])
         case "string":
             if schema.get("maxLength") == 1:

@@ -60,7 +60,7 @@ def sections() -> list[str]:
     return [name for name in Recipe.model_fields if name not in known]
 
 
-OF_FILES = {
+FILE_ONLY_KEYS = {
     "base": "a file or a built-in recipe, or a list of them: recipes that this one extends, the "
     "last the nearest",
     "environment": "a list of names: variables that values in this file may name, as ${NAME} or "
@@ -72,6 +72,7 @@ OF_FILES = {
 def recipe_schema() -> dict[str, Any]:
     """Returns the JSON Schema of a recipe, each field with its documentation."""
     schema = Recipe.model_json_schema()
+
     for dotted, doc in field_docs().items():
         section, _, name = dotted.rpartition(".")
         if section:
@@ -80,7 +81,9 @@ def recipe_schema() -> dict[str, Any]:
         else:
             properties = schema["properties"]
         properties[name]["description"] = doc.text
+
+    # A recipe file may also have keys that are no fields of `Recipe`, such as `base`.
     name_or_names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-    for key, what_fits in OF_FILES.items():
+    for key, what_fits in FILE_ONLY_KEYS.items():
         schema["properties"][key] = {**name_or_names, "description": what_fits}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -16,17 +16,16 @@ from bertctl.documents import is_whole
 
 KeyPath = tuple[str, ...]
 
+_FLOAT = re.compile(
+    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
+)
+"""A plain value that YAML 1.2 reads as a float: `0.5`, `5e-5`, `.inf`."""
+
 _PLAIN_VALUES = (
     ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
     ("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), list("-+0123456789")),
-    (
-        "tag:yaml.org,2002:float",
-        re.compile(
-            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
-        ),
-        list("-+0123456789."),
-    ),
+    ("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789.")),
     ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
 )
 """YAML 1.2's types of plain values: tag, pattern of the whole text, characters that it can begin
@@ -274,6 +273,7 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         return _mapping(node, path, document)
     if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
         return [_value(item, (*path, f"[{i}]"), document) for i, item in enumerate(node.value)]
+    # A value is read by its tag. A file can name any tag (`!!int x`), so the text must fit it, too.
     text = str(node.value)
     match node.tag:
         case "tag:yaml.org,2002:str" if is_whole(text):
@@ -284,9 +284,10 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
             return text.lower() == "true"
         case "tag:yaml.org,2002:int" if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
             return int(text)
-        case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
+        case "tag:yaml.org,2002:float" if _FLOAT.match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    # Everything else is refused. A tag may be written in the text (`!!int x`), so it need not fit.
+
+    # Everything else is refused.
     if not is_whole(text):
         forbidden = "half of a surrogate pair"
     elif node.tag.endswith(":int") and text.isdecimal():

@@ -53,7 +53,7 @@ def _settings(
     )
 
 
-def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
+def _read_by_task(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of a split's file, read by the reader of its task, as a user's files are."""
     is_delimited = path.suffix in (".csv", ".tsv")
     is_built_in = row.home is None  # else it is from a `datasets.yaml`
@@ -94,11 +94,11 @@ def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
 
 
 def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
-    """Returns a split from a data folder.
+    """Returns a split of a catalog data set, read from its file in the user's data folder.
 
     Raises:
-        UnavailableError: no such folder, or none of the files that were tried is in it.
-        DataError: the file is not what it should be.
+        UnavailableError: The folder does not exist, or has none of the files that were tried.
+        DataError: The file is not what it should be.
     """
     if not folder.is_dir():
         raise UnavailableError(
@@ -109,8 +109,9 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
         message = f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}"
         raise UnavailableError(message, remedy=_files_wanted(row))
-    protect(path)
-    check_or_record(FilesToRead("dataset", row.name, {path.name: path}))
+    protect(path)  # from being overwritten by an output of this command
+    check_or_record(FilesToRead("dataset", row.name, {path.name: path}))  # for the lock file
+
     if path.suffix == ".parquet":
         return _read_parquet(
             row,
@@ -120,8 +121,8 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
             listener,
         )
     if row.layout == "glue":
-        return _read_official(row, split, path, listener)
-    return _read_own(row, split, path, listener)
+        return _read_glue_file(row, split, path, listener)
+    return _read_by_task(row, split, path, listener)
 
 
 def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
@@ -170,7 +171,7 @@ def _files_wanted(row: DatasetRow) -> str:
     )
 
 
-def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
+def _read_glue_file(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of an official TSV file of GLUE, as the hub's conversion read it.
 
     Rows that lack a field that is read are left out.

@@ -73,10 +73,10 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
         UnreadableChoicesError: It is neither.
     """
     lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
-    text_name = _first_known(_TEXT, [lists])
+    text_name = _first_common_name(_TEXT, [lists])  # common to all objects: here it is a single one
     if text_name is not None:
         texts = lists[text_name]
-        key_name = _first_known(_KEY, [lists])
+        key_name = _first_common_name(_KEY, [lists])
         keys: Sequence[Any] = () if key_name is None else lists[key_name]
         if keys and len(keys) != len(texts):
             raise UnreadableChoicesError(
@@ -101,10 +101,10 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
     Raises:
         UnreadableChoicesError: The objects have no text.
     """
-    text_name = _first_known(_TEXT, value)
+    text_name = _first_common_name(_TEXT, value)
     if text_name is None:
         raise UnreadableChoicesError(f"holds {cell!r:.80}, objects without a 'text'")
-    key_name = _first_known(_KEY, value)
+    key_name = _first_common_name(_KEY, value)
     if key_name:
         keys = tuple(str(choice[key_name]) for choice in value)
     else:
@@ -112,7 +112,7 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
     return Choices(_texts([choice[text_name] for choice in value]), keys)
 
 
-def _first_known(names: Sequence[str], objects: Sequence[Mapping[str, Any]]) -> str | None:
+def _first_common_name(names: Sequence[str], objects: Sequence[Mapping[str, Any]]) -> str | None:
     """Returns the first of some usual names that all objects have; None if they have none."""
     for name in names:
         if all(name in entry for entry in objects):

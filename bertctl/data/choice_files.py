@@ -155,7 +155,7 @@ class ChoiceColumns(FileColumns):
     @property
     def first_choice(self) -> Literal[0, 1] | None:
         """Number that the labels of a whole file give the first choice; None if they give none."""
-        if self.reading is None or self.reading.is_open or not self.is_whole:
+        if self.reading is None or self.reading.is_ambiguous or not self.is_whole:
             return None
         if self.reading.kind == "number":
             return 1 if self.reading.first else 0
@@ -223,7 +223,7 @@ class ChoiceReader(Reader):
         for name in _further_labels(table, columns):
             further_reading = _reading_of(table, name, readable, columns.first)
             fits = nearly_all(further_reading.fitting, len(readable))
-            if fits and not further_reading.is_open:
+            if fits and not further_reading.is_ambiguous:
                 further_readings[name] = further_reading
         return replace(
             columns,
@@ -321,16 +321,17 @@ def _continued(beginning: str, endings: Sequence[str]) -> Sequence[str]:
 
 
 def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> ChoiceColumns:
-    """Finds which column is which, as the settings say or by the usual names.
+    """Finds the columns of context, choices and label, by the settings or else by usual names.
 
     Args:
-        table: the file as it was read.
-        settings: `text_column` is the context, `pair_column` what stands before every choice.
-        label_needed: whether to refuse a table without a label column.
+        table: The file as it was read.
+        settings: `text_column` names the context, and `pair_column` the text that begins every
+            choice (SWAG's `sent2`).
+        label_needed: Whether to refuse a table without a label column.
 
     Raises:
-        DataError: a column that was named is not there (those there are shown).
-        UsageError: a column can't be guessed, or one column was named twice.
+        DataError: A column that the settings name does not exist.
+        UsageError: A column can't be guessed, or one column was named twice.
     """
     text_columns = [
         settings.text_column,
@@ -338,34 +339,43 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         *(settings.choice_columns or ()),
     ]
     is_here = all(name in table.columns for name in text_columns if name is not None)
-    # A file of predictions has the canonical names, whatever the training file's columns are.
+    # The settings may be of a training file with other columns. A file that `predict` has written
+    # has the names `context` and `choices` instead.
     if not is_here and {"context", "choices"} <= set(table.columns):
         settings = settings.model_copy(
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
         text_columns = ["context"]
-    # `columns_named` needs a key for each column; those of the texts can be any.
+    # `columns_named` checks them. Its keys say what a column is for; any keys do for the texts.
     columns_by_role = {f"text {number}": name for number, name in enumerate(text_columns)}
     columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
-    used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
+    optional_role = "" if label_needed else "label"
+    used = columns_named(columns_by_role, table, optional=optional_role)
+
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings)
 
-    # What was not named is guessed from the columns that have no other role yet.
+    # A column that was not named is guessed among the free ones: those without a role so far.
     free = {folded(name): name for name in table.columns if name not in used}
-    choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
+    if settings.choice_columns:
+        choices = tuple(settings.choice_columns)
+    else:
+        choices = _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
+
     context = settings.text_column
     beginning = settings.pair_column
     if context is None:
         context, beginning = _guess_context(table, free, beginning)
+    free = {key: name for key, name in free.items() if name not in (context, beginning)}
+
     label = settings.label_column
     if label is None:
-        free = {key: name for key, name in free.items() if name not in (context, beginning)}
-        label = _agreed_label(free, table, choices) or label_of(
-            free, _LABELS, table, needed=label_needed
-        )
-    elif label not in table.columns:  # it was named for another file
+        label = _agreed_label(free, table, choices)
+        if label is None:
+            label = label_of(free, _LABELS, table, needed=label_needed)
+    elif label not in table.columns:
+        # A file to predict on may lack the column. `columns_named` has refused any other file.
         label = None
     return ChoiceColumns(
         settings.id_column,
@@ -684,10 +694,11 @@ def _holds_lists(values: Sequence[Any]) -> bool:
 
 
 def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:
-    """Returns the first of several label columns that can all be read as choices; else None.
+    """Returns the first of several label columns if the cells of each mean one of the choices.
 
-    MedQA has the right answer's text and its letter. Whether they agree is checked when the rows
-    are read.
+    MedQA has two such columns: the text of the right answer, and its letter. Whether they agree is
+    checked when the rows are read. The result is None if there are fewer than two, or if one of
+    them means something else.
 
     Args:
         free: Lowercase name -> name of the columns that are nothing else yet.
@@ -695,7 +706,7 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
         choices: Its columns with choices.
     """
     names = [free[name] for name in _LABELS if name in free]
-    if len(names) < 2 or "label" in free:
+    if len(names) < 2 or "label" in free:  # a column `label` needs no guess
         return None
     columns = ChoiceColumns(
         id=None,
@@ -707,7 +718,8 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
     readable = _readable_choices(table, columns)
     for name in names:
         reading = _reading_of(table, name, readable, None)
-        if reading.is_open or not nearly_all(reading.fitting, len(readable)):
+        fits = nearly_all(reading.fitting, len(readable))
+        if reading.is_ambiguous or not fits:
             return None
     return names[0]
 

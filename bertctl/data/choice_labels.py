@@ -32,7 +32,7 @@ class LabelReading:
         kind: As what they are read.
         first: Number that stands for the first choice, 0 or 1, where labels are numbers.
         fitting: How many labels of the file mean a choice if they are read so.
-        is_open: Whether they could count from 0 or from 1 as well, and nothing says which.
+        is_ambiguous: Whether they are numbers that could count from 0 or from 1.
         seen_first: Number of the first choice, 0 or 1, where the labels themselves show it; else
             None.
     """
@@ -40,7 +40,7 @@ class LabelReading:
     kind: Kind
     first: int = 0
     fitting: int = 0
-    is_open: bool = False
+    is_ambiguous: bool = False
     seen_first: int | None = None
 
     def choice_of(self, label: Any, choices: Choices) -> int | None:
@@ -100,7 +100,7 @@ def find_reading(
         kind,
         first=first or 0,
         fitting=n_fitting[kind],
-        is_open=kind == "number" and first is None and shows_no_start,
+        is_ambiguous=kind == "number" and first is None and shows_no_start,
         seen_first=seen_first,
     )
 
@@ -114,23 +114,22 @@ def numbers_of_choices(
     keys_are_columns: bool,
     is_whole: bool = True,
 ) -> list[int]:
-    """Returns labels as numbers of choices, counted from 0.
-
-    The whole column decides how they are read, since the choices of an arithmetic exercise can be
-    numbers themselves.
+    """Returns the labels as numbers of choices, counted from 0: `B` -> 1.
 
     Args:
-        table: The file.
+        table: The file, or a chunk of it.
         name: Its label column.
-        choices: Of each row.
-        reading: Of the whole file.
-        keys_are_columns: Whether the keys of the choices are numbers in the names of their columns.
-        is_whole: Whether this is all of the file; a part of it does not say whether labels count
-            from 0.
+        choices: The choices of each row.
+        reading: How labels are read (as numbers, letters ...), as the whole file showed it.
+        keys_are_columns: Whether the keys of the choices are the numbers of their columns, such as
+            `1` for `choice1`. Labels that are read as keys are numbers then.
+        is_whole: Whether the table is the whole file. A chunk can't show whether labels count from
+            0 or from 1, so this is not checked.
 
     Raises:
-        DataError: A label that is missing, or means none of the row's choices; numbers that could
-            count from 0 and from 1.
+        DataError: A label is missing, or means none of the row's choices; or all labels are the
+            number of one choice and the text of another.
+        WholeFileError: The labels could count from 0 or from 1.
     """
     labels = [require_label(table, index, name) for index in range(len(table))]
     numbers = [reading.choice_of(label, row) for label, row in zip(labels, choices, strict=True)]
@@ -142,8 +141,10 @@ def numbers_of_choices(
             index=numbers.index(None),
             reading=reading,
         )
-    if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
-        # The choices of an arithmetic exercise are numbers, too: label 3 of the choices 2, 3, 4, 5.
+    are_numbers = reading.kind == "number" or (reading.kind == "key" and keys_are_columns)
+    if are_numbers:
+        # In an arithmetic exercise, choices are numbers, too. With the choices 2, 3, 4 and 5, the
+        # label 3 may be the number of a choice, or its text.
         numbers_by_text = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
         all_are_texts = None not in numbers_by_text
         if all_are_texts and numbers_by_text != numbers:
@@ -152,7 +153,7 @@ def numbers_of_choices(
                 "the text of another"
             )
             raise DataError(message, remedy="Write them as letters: A is the first choice.")
-    if reading.is_open and is_whole:
+    if reading.is_ambiguous and is_whole:
         raise WholeFileError(
             f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: "
             "none is 0, and none is the number of choices",

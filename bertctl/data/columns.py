@@ -154,16 +154,16 @@ def say_blank(
 def columns_named(
     columns_by_role: Mapping[str, str | None], table: Table, *, optional: str = ""
 ) -> list[str]:
-    """Returns the columns that were named.
+    """Returns the names of the columns that the settings give, after checking them.
 
     Args:
-        columns_by_role: what a column is for -> its name, or None.
-        table: the file as it was read.
-        optional: what a file may lack though it was named.
+        columns_by_role: What a column is for, such as `label` -> its name, or None.
+        table: The file as it was read.
+        optional: A role whose column the file may lack; empty for no role.
 
     Raises:
-        DataError: one is not there (those there are shown).
-        UsageError: one is named for two things.
+        DataError: The file lacks a column.
+        UsageError: One column is named for two roles.
     """
     for role, name in columns_by_role.items():
         if name is not None and name not in table.columns and role != optional:

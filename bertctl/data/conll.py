@@ -319,11 +319,14 @@ class _SentenceReader:
 
         if not sentence.words:
             return None
-        # Files are read in chunks to predict on them. Predicted tags are written into the lines: in
-        # CoNLL-U at their place, elsewhere as the last column.
+        if self._options.whole:  # the file is read to train or to score, not to predict
+            return sentence
+
+        # `predict` writes its tags into the lines of the file, so it needs them. In CoNLL-U the
+        # column of the tags is replaced; elsewhere, the last column is, or one is added.
         tag_is_last = self._layout.tag in (None, len(self._layout.names) - 1)
         can_take_tags = self._ud or (tag_is_last and not self._layout.has_more)
-        if self._options.whole or not can_take_tags:
+        if not can_take_tags:
             return sentence
         return sentence._replace(lines=self._marked_lines(all_lines, word_lines))
 
@@ -349,7 +352,7 @@ class _SentenceReader:
     def _find_layout(self, word_lines: list[_Line]) -> ConllLayout:
         """Returns where words and tags are, by the settings or else by the file's first sentence.
 
-        Files of CoNLL-2012 have them in columns of their own, unless the settings name others.
+        In files of CoNLL-2012 they are in columns 3 and 10, unless the settings name others.
         """
         settings = self._options.settings
         if self._is_ontonotes:
@@ -364,6 +367,7 @@ class _SentenceReader:
             ud=self._ud,
             tags_needed=self._options.label_needed,
         )
+        # Lines of CoNLL-2012 have a further column for each verb of the sentence.
         return replace(layout, has_more=self._is_ontonotes)
 
     def _marked_lines(

@@ -293,18 +293,18 @@ def survey(
     allow_duplicates: bool = False,
     listener: Listener = SILENT,
 ) -> Survey:
-    """Reads corpora once and returns what has to be known of them before they are packed.
+    """Reads corpora once, chooses the documents for validation, and checks for repeated lines.
 
-    Documents with the smallest hashes of their texts are held out: which these are depends on
-    nothing but the texts, and equal texts are on one side.
+    Documents with the smallest hashes of their texts are held out for validation. So the choice
+    depends on nothing but the texts, and documents with equal texts are never on both sides.
 
     Args:
-        corpora: at least one.
-        fraction: share of the documents to hold out, at most `MOST_HELD_OUT`, at least one; None
-            holds out none.
-        allow_duplicates: whether more repeated lines than `MOST_REPEATED` are told, and not
-            refused.
-        listener: told of what is guessed about the files, and of the progress.
+        corpora: At least one.
+        fraction: Share of the documents to hold out for validation. At least one document is held
+            out, and at most `MOST_HELD_OUT`. None holds out no document.
+        allow_duplicates: Whether a larger share of repeated lines than `MOST_REPEATED` is only
+            reported. If False, it is an error.
+        listener: Receives guesses about the files, and the progress.
 
     Raises:
         UsageError: a text column that can't be guessed.
@@ -312,16 +312,18 @@ def survey(
             for training; too many repeated lines.
     """
     hashes, line_hashes, ends = _hashes_of(corpora, listener)
-    has_text = hashes >= 0
-    n_held_out = 0  # different texts
-    different = sorted_unique(hashes[has_text])
+    has_text = hashes >= 0  # a document without text has the hash -1
+    different_hashes = sorted_unique(hashes[has_text])
+    n_held_out = 0  # counts equal texts once
     if fraction is not None:
         n_requested = max(1, round(fraction * has_text.sum()))
-        n_trainable = max(len(different) - 1, 0)  # one is left to train on
-        n_held_out = min(MOST_HELD_OUT, n_requested, n_trainable)
-    is_held_out = np.isin(hashes, different[:n_held_out])
+        n_spare = max(len(different_hashes) - 1, 0)  # one text is left to train on
+        n_held_out = min(MOST_HELD_OUT, n_requested, n_spare)
+    is_held_out = np.isin(hashes, different_hashes[:n_held_out])
     lacks_validation = fraction is not None and n_held_out == 0
 
+    # Each corpus must have a text to train on. If there are too few texts to hold one out at all,
+    # the message is about the first corpus.
     for corpus, (start, end) in zip(corpora, itertools.pairwise(ends), strict=True):
         has_nothing_to_train_on = (is_held_out[start:end] == has_text[start:end]).all()
         if has_nothing_to_train_on or lacks_validation:

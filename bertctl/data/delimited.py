@@ -527,8 +527,12 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
     first_record, records = _without_empty_columns(first_record, records)
     same_width = [record for record in records[1:] if len(record) == len(first_record)]
     header = _Header(first_record)
-    # Joined files repeat their header; without these records, its names don't recur.
-    rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
+    # Files that were joined repeat their header. These records are no rows of data.
+    later_records = [record for record in same_width if not header.is_repeated_by(record)]
+    if not later_records:
+        # If all records repeat the first one, they are data, and so is the first one.
+        later_records = same_width
+
     named_columns = {
         settings.text_column,
         settings.pair_column,
@@ -538,26 +542,29 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
     if named_columns & set(first_record):
         return True
 
-    recurs = False  # whether a cell of the first record is also below it
-    for i, cell in enumerate(first_record):
-        recurs_below = any(record[i].strip() == cell for record in rest)
-        if known_name(cell) and not recurs_below:
-            return True
-        recurs = recurs or recurs_below
-    if len(first_record) == 1:
+    # Positions of the cells that occur again below in their column, as values do.
+    recurring = {i for i, cell in enumerate(first_record) if _is_in_column(cell, i, later_records)}
+    if any(known_name(cell) and i not in recurring for i, cell in enumerate(first_record)):
+        return True
+    if len(first_record) == 1:  # an unusual name can't be told from a text
         return False
 
     for i, cell in enumerate(first_record):
-        has_numbers_below = bool(rest) and all(
-            _NUMBER.fullmatch(record[i].strip()) for record in rest
+        has_numbers_below = bool(later_records) and all(
+            _NUMBER.fullmatch(record[i].strip()) for record in later_records
         )
         if has_numbers_below and not _NUMBER.fullmatch(cell):
             return True
 
     has_numbers = any(_NUMBER.fullmatch(cell) for cell in first_record)
     has_blanks = not all(first_record)
-    looks_like_data = recurs or has_blanks or has_numbers
+    looks_like_data = bool(recurring) or has_blanks or has_numbers
     return not looks_like_data
+
+
+def _is_in_column(cell: str, position: int, records: Sequence[Sequence[str]]) -> bool:
+    """Returns whether a record has a text in the column with this position."""
+    return any(record[position].strip() == cell for record in records)
 
 
 def _without_empty_columns(

@@ -325,15 +325,16 @@ def _delimited_tables(
 ) -> Iterator[Table]:
     """Yields the rows of a CSV or TSV file; as one table if it is read whole.
 
-    The dialect is detected first. That needs the first lines for separator and header, and all
-    lines for quoting. So a small file is held in memory, and a large one, or one that is read in
-    chunks, is opened again. A pipe can't be: its first lines decide about quoting, too.
+    The dialect is detected before the records are parsed: separator and header by the first lines,
+    quoting by all lines. So all lines are read twice. The lines of a small file are held in memory
+    for that; other files are opened again. Only a pipe that is read in chunks can't be opened
+    again: its first lines decide about quoting, too.
 
     Args:
-        source: The file, which is opened again if its lines are read twice.
-        lines: Its lines.
+        source: The file, to open it again.
+        lines: All its lines, not yet read.
         options: How it is read.
-        tabs: Whether its suffix says tabs.
+        tabs: Whether its suffix says that tabs separate the columns.
 
     Raises:
         DataError: A record that is not as the others, with file and line.
@@ -354,7 +355,9 @@ def _delimited_tables(
         listener=listener,
         on_bad_record=options.on_bad_record,
     )
-    if options.whole and not _is_large(source):
+
+    is_held = options.whole and not _is_large(source)
+    if is_held:
         held_lines = list(lines)
         dialect = detect(held_lines[:SAMPLE_LINES], held_lines)
         all_records = parse_records(held_lines, dialect)
@@ -362,10 +365,10 @@ def _delimited_tables(
         return
 
     sample = list(itertools.islice(lines, SAMPLE_LINES))
-    if options.whole:
+    if options.whole:  # a large file, read three times
         # The rest is decoded here for its errors: they come before any other message.
         deque(lines, maxlen=0)
-        silent = replace(options, listener=SILENT)
+        silent = replace(options, listener=SILENT)  # the encoding has been reported
         with open_bytes(source) as reopened:
             dialect = detect(sample, text_lines(reopened, name, silent))
         with open_bytes(source) as reopened:
@@ -373,9 +376,11 @@ def _delimited_tables(
             yield table_of_records(dialect.names, all_records, name, header=dialect.header)
         return
 
+    # The file is read in chunks.
     if is_read_once(source):
         dialect = detect(sample, sample)
     else:
+        # This reading is for the quoting alone, and reports nothing.
         silent = replace(options, listener=SILENT, on_bad_record=None)
         with open_bytes(source) as reopened:
             dialect = detect(sample, text_lines(reopened, name, silent))

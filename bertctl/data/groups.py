@@ -20,24 +20,30 @@ _SALT = "\x1f"
 
 
 def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
-    """Returns one key per row, equal for rows that belong together.
+    """Returns one key per row, equal for rows that belong together by one of the columns.
+
+    The first column decides that the rows have and that has at least two different values. If no
+    column does, each row is a group of its own.
 
     Args:
         rows: A split.
-        columns: Columns that may tell, the widest groups first. The first one counts that the rows
-            have and that has different values. Texts are compared without case and spacing; a row
-            with a blank value belongs together with no other.
+        columns: Names of the columns to try, the one with the widest groups first. Texts are
+            compared without case and spacing. A row with a blank value is a group of its own.
     """
     for name in columns:
-        if rows.has(name) and is_packed(rows.columns[name]):
+        if not rows.has(name):
+            continue
+        if is_packed(rows.columns[name]):
+            # A packed column may be too large for a Python object per row, so its keys are numbers:
+            # the position of the first row with the same value.
             first_rows = first_positions(map(_text_key, rows.columns[name]))
             if len(sorted_unique(first_rows)) > 1:
                 return int_column(first_rows)
-        elif rows.has(name):
+        else:
             keys = [_key(value, index) for index, value in enumerate(rows.columns[name])]
             if len(set(keys)) > 1:
                 return keys
-    return int_column(np.arange(len(rows)))
+    return int_column(np.arange(len(rows)))  # a key of its own for each row
 
 
 def _key(value: object, index: int) -> Hashable:

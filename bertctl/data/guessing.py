@@ -139,9 +139,15 @@ def _guess_in_words(
     if parts:
         sentence += f": {', '.join(parts)}"
     if "text" in reading.columns:
-        known = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
-        prefix = beside_canonical("")  # the file's own name is behind it
-        not_read = [name.removeprefix(prefix) for name in reading.rows.columns if name not in known]
-        if not_read:
-            sentence += f" (not read: {shorten(', '.join(not_read), 200)})"
+        unread = _unread_columns(task, reading)
+        if unread:
+            sentence += f" (not read: {shorten(', '.join(unread), 200)})"
     return sentence
+
+
+def _unread_columns(task: str, reading: Reading) -> list[str]:
+    """Returns the names in the file of columns that a task does not use, without ids."""
+    used_names = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
+    # Rows call an unread column `file_label` if the file calls it `label`.
+    prefix = beside_canonical("")
+    return [name.removeprefix(prefix) for name in reading.rows.columns if name not in used_names]
