@@ -286,7 +286,8 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 reason = "of use only with model.long_text: window"
                 yield Disagreement((f"model.{name}", "model.long_text"), reason)
 
-    # Besides two special tokens a window has one that the window before it lacks.
+    # A window repeats `window_stride` tokens of the window before it. Its other tokens are two
+    # special ones and at least one new one.
     longest_stride = max(0, model.max_length - 3)
     if (model.window_stride or 0) > longest_stride:
         reason = (

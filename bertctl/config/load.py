@@ -99,7 +99,7 @@ def trace_recipe(
     """Returns a recipe, complete and checked, and the origin of each field by its dotted name.
 
     If several sources give a field, the first of these wins: `options`, `sets`, the recipe's file,
-    its bases, the defaults. The values of a preset rank just below the source that names the preset.
+    its bases, the defaults. A preset's values rank just below the source that names it.
 
     Args:
         name_or_path: A built-in recipe, or a YAML file (see `find_recipe`).

@@ -195,6 +195,7 @@ def _read_glue_file(row: DatasetRow, split: SplitRow, path: Path, listener: List
                 columns[name].append(fields[position])
         elif line:  # a row that lacks a field
             n_short += 1
+            # Without a header, the hub's conversion reads fields by position, and fails here.
             if split.header is False:
                 message = (
                     f"{path}:{number}: {len(fields)} tab-separated fields where {width} are "

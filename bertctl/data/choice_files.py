@@ -205,20 +205,24 @@ class ChoiceReader(Reader):
         return self.table_readings(tables, options)
 
     def columns_of(self, table: Table, options: ReadOptions) -> ChoiceColumns:
-        """Returns which column of a file is which, and how its labels are read."""
+        """Returns the columns of context, choices and label, and how the labels are read."""
         columns = find_columns(table, options.settings, label_needed=options.label_needed)
         label = columns.label
         if label is None or not options.keep_labels:
             return columns
+
         first_choice = options.settings.first_choice
-        # Our prediction files always count from 0, whatever the recipe says of its own files.
-        is_unknown = first_choice is None
-        if _is_own(table) or (is_unknown and _counts_from_zero(table, columns)):
+        if _is_prediction_file(table):
+            # It always counts from 0. The settings are about the files that a run was trained on.
+            first_choice = 0
+        elif first_choice is None and _counts_from_zero(table, columns):
             first_choice = 0
         columns = replace(columns, first=first_choice)
         readable = _readable_choices(table, columns)
         reading = _reading_of(table, label, readable, columns.first)
-        # Further columns are compared with the label if nearly all of their values mean a choice.
+
+        # The right choice may be in further columns, too, such as `answer_text`. They are compared
+        # with the label if nearly all of their values mean a choice.
         further_readings: dict[str, LabelReading] = {}
         for name in _further_labels(table, columns):
             further_reading = _reading_of(table, name, readable, columns.first)
@@ -415,7 +419,7 @@ def _labels_of(
         options.listener.say(
             f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do"
         )
-    is_from_settings = options.settings.first_choice is not None and not _is_own(table)
+    is_from_settings = options.settings.first_choice is not None and not _is_prediction_file(table)
     shows_start = reading.kind != "number" or reading.seen_first is not None
     if is_from_settings and not shows_start:
         _report_first_number(table, columns, reading, options)
@@ -511,8 +515,8 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
                 raise DataError(message, remedy="Correct the choices of the row, or their number.")
 
 
-def _is_own(table: Table) -> bool:
-    """Returns whether a file is one of our prediction files, whose numbers count from 0."""
+def _is_prediction_file(table: Table) -> bool:
+    """Returns whether a file was written by `predict`, which counts choices from 0."""
     return {"context", "choices", "gold", "prediction"} <= table.columns.keys()
 
 

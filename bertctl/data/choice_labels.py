@@ -65,7 +65,7 @@ def find_reading(
     Args:
         labels: Of a whole file; missing ones are left out of the count.
         choices: Of each row.
-        first: The number of the first choice, where it is known.
+        first: The number that labels give the first choice, 0 or 1; None if it is not known.
     """
     # Labels that are there, each with the choices of its row.
     pairs = [
@@ -73,13 +73,13 @@ def find_reading(
         for label, row in zip(labels, choices, strict=True)
         if not is_missing(label) and label != ""
     ]
-    # 0 is a label only if labels count from 0. The number of choices is one only if they count from
-    # 1: it is past the last choice otherwise.
-    n_zeros = sum(_whole(label) == 0 for label, _ in pairs)
-    n_past_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
-    counts_from_zero = n_zeros > 0 and n_past_last <= n_zeros
+    # Only labels that count from 0 contain 0. Only labels that count from 1 contain the number of
+    # choices, which means the last choice then.
+    n_zeros = sum(_as_whole_number(label) == 0 for label, _ in pairs)
+    n_last_from_one = sum(_as_whole_number(label) == len(row.texts) for label, row in pairs)
+    counts_from_zero = n_zeros > 0 and n_last_from_one <= n_zeros
+    # If several readings fit equally many labels, the first of them is taken.
     if counts_from_zero:
-        # Of readings that fit as many labels the first is taken, and a 0 speaks for numbers.
         kinds: tuple[Kind, ...] = ("number", "key", "text", "letter")
     else:
         kinds = _KINDS
@@ -88,14 +88,15 @@ def find_reading(
     for kind in kinds:
         reading = LabelReading(kind, first or 0)
         n_fitting[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
-    kind = max(n_fitting, key=n_fitting.__getitem__)  # of equal ones the first
+    kind = max(n_fitting, key=n_fitting.__getitem__)  # `max` returns the first of equal ones
 
     seen_first = None
     if kind == "number" and n_zeros:
         seen_first = 0
-    elif kind == "key" and n_past_last > n_zeros:
+    elif kind == "key" and n_last_from_one > n_zeros:
+        # The labels are the numbers of columns such as `choice1`, the last one among them.
         seen_first = 1
-    shows_no_start = not n_zeros and not n_past_last and bool(pairs)
+    shows_no_start = not n_zeros and not n_last_from_one and bool(pairs)
     return LabelReading(
         kind,
         first=first or 0,
@@ -214,7 +215,7 @@ def _by_key(label: Any, choices: Choices) -> int | None:
 
 def _as_key(label: Any) -> str:
     """Returns a label as keys are compared: 2.0 -> `2`, ` B` -> `b`."""
-    number = _whole(label)
+    number = _as_whole_number(label)
     if number is None:
         return str(label).strip().lower()
     return str(number)
@@ -222,7 +223,7 @@ def _as_key(label: Any) -> str:
 
 def _by_number(label: Any, choices: Choices, first: int) -> int | None:
     """Returns the choice, counted from 0, of a label that counts from `first`; None outside."""
-    number = _whole(label)
+    number = _as_whole_number(label)
     if number is not None and 0 <= number - first < len(choices.texts):
         return number - first
     return None
@@ -253,7 +254,7 @@ def _by_letter(label: Any, choices: Choices) -> int | None:
     return None
 
 
-def _whole(label: Any) -> int | None:
+def _as_whole_number(label: Any) -> int | None:
     """Returns a label as a whole number, where it is one: 2, '2', '2.0', 2.0."""
     if isinstance(label, bool):
         return None
@@ -290,7 +291,7 @@ def _refused(
     label = labels[index]
     texts = choices[index].texts
     error_type: type[DataError] = DataError
-    number = _whole(label)
+    number = _as_whole_number(label)
     remedy = (
         f"A label is the number of the right choice counted from {reading.first}, its letter (A is "
         "the first), or its text."

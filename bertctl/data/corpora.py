@@ -226,11 +226,7 @@ def _texts(
         chunk_rows=_ROWS,
     )
     with open_bytes(path) as file:
-        # Blank and other lines alternate in runs. A second run of others has an empty line before
-        # it, which parts two texts. Such a run is among the first four.
-        runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
-        first_runs = [is_blank for is_blank, _ in itertools.islice(runs, 4)]
-        has_line_documents = first_runs.count(False) < 2
+        has_line_documents = not _are_parted_by_blanks(text_lines(file, str(path), options))
     unit = "document" if has_line_documents else "sentence"
     listener.say(f"{path}: one {unit} a line")
     silent = replace(options, listener=SILENT)  # the first reading has reported the encoding
@@ -250,6 +246,14 @@ def _texts(
                 sentences = []
         if sentences:
             yield first_number, sentences, False
+
+
+def _are_parted_by_blanks(lines: Iterable[str]) -> bool:
+    """Returns whether there are blank lines between two filled ones; reads no further than that."""
+    # Blank lines and filled lines alternate, so the first four runs contain two of filled lines.
+    runs = itertools.groupby(lines, str.isspace)
+    first_runs = [is_blank for is_blank, _ in itertools.islice(runs, 4)]
+    return first_runs.count(False) == 2
 
 
 def _rows(

@@ -456,9 +456,10 @@ def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> l
 def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
     """Returns whether quotes enclose fields, as in CSV, or are characters like any other.
 
-    Without tabs they always enclose fields. Tab-separated files often have no quoting (GLUE's):
-    there, quotes enclose fields if they are balanced, if all records have as many fields then, and
-    if they don't join lines that already have as many fields without quoting.
+    With other delimiters than tabs they always enclose fields. Tab-separated files such as GLUE's
+    often have no quoting. There, quotes enclose fields if they are balanced and all records then
+    have equally many fields. But if all lines have equally many fields without quoting, too, quotes
+    must not join lines.
 
     Args:
         lines: All lines of the file if they can be had, else the first ones. They are read once.
@@ -469,20 +470,23 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     if delimiter != "\t":
         return True
     quoted_widths = Counter[int]()  # number of fields -> records, with quoting
+    # The lines can be read only once: their fields without quoting are counted on the way to the
+    # CSV reader.
     plain = _PlainFields()
     counted_lines = plain.counted(lines)
     try:
         quoted_records = csv.reader(counted_lines, delimiter="\t", strict=True)
         quoted_widths.update(len(fields) for fields in quoted_records if fields)
-        is_even = len(quoted_widths) == 1
+        is_even_with_quotes = len(quoted_widths) == 1
     except csv.Error:
-        is_even = False
+        is_even_with_quotes = False
         deque(counted_lines, maxlen=0)  # `plain` counts the rest of the lines, too
+
     if not plain.has_opening_quotes:
         return False  # with and without quoting the fields are the same
-    joins_no_lines = quoted_widths.total() == plain.widths.total()
-    is_uneven_without = len(plain.widths) != 1
-    if is_even and (joins_no_lines or is_uneven_without):
+    is_even_without_quotes = len(plain.widths) == 1
+    joins_lines = quoted_widths.total() != plain.widths.total()
+    if is_even_with_quotes and not (joins_lines and is_even_without_quotes):
         return True
     listener.say(
         f"{source}: quotes are taken as plain characters, since they are not balanced as CSV "

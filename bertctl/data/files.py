@@ -606,10 +606,13 @@ def _columns_not_rows(source: str) -> DataError:
 
 
 def table_of_document(document: Any, source: str, options: ReadOptions) -> Table:
-    """Returns the objects of a whole JSON document as columns.
+    """Returns the rows of a whole JSON document as columns.
+
+    The rows are the objects in its list, or in the list under `data`. The formats of DREAM, spaCy
+    and Label Studio are made rows first.
 
     Raises:
-        DataError: there is no list of them.
+        DataError: The document has no list of objects, or no rows.
     """
     if _has_columns(document):
         raise _columns_not_rows(source)
@@ -617,7 +620,12 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
         entries = document["data"]
     else:
         entries = document
-    entries = rows_of_dialogues(entries) or spacy_json.examples_of(entries)
+
+    dialogue_rows = rows_of_dialogues(entries)
+    if dialogue_rows:
+        entries = dialogue_rows
+    else:
+        entries = spacy_json.examples_of(entries)  # unchanged if they are not spaCy's
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise NoTableError(f"{source}: this JSON has no list of objects", remedy=options.form)
     if not entries:
@@ -625,7 +633,8 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     if all(map(label_studio.is_task, entries)):
         with loading(source, remedy=options.form):
             entries = label_studio.rows_of(entries, source, options)
-    entries = label_studio.short_rows(entries)
+    entries = label_studio.short_rows(entries)  # of its short JSON; others are unchanged
+
     numbered = list(enumerate(entries, start=1))
     # The numbers are no lines of the file, so the table gets none.
     return replace(table_of_objects(numbered, source), lines=())
