@@ -182,12 +182,20 @@ def flops(
 def _memory(
     config: Mapping[str, Any], parameters: int, length: int, batch_size: int
 ) -> dict[str, int]:
-    """Returns about how many bytes fine-tuning and answering need on a CPU, in fp32."""
+    """Returns about how many bytes fine-tuning and answering need on a CPU, in fp32.
+
+    Args:
+        config: Content of config.json.
+        parameters: Number of the model's parameters.
+        length: Tokens of a text.
+        batch_size: Texts of a batch.
+    """
     from bertctl.training.step_memory import estimate_memory
 
+    n_trained = parameters  # all of them
     train = estimate_memory(
         config,
-        parameters=(parameters, parameters),
+        parameters=(parameters, n_trained),
         longest=length,
         examples=batch_size,
     )

@@ -105,8 +105,10 @@ class Tap:
             mask,
             **options,
         )
+        # Each layer adds its scores, so there are as many as layers before this one.
+        layer = len(self.scores)
         if self.gates is not None:
-            output = output * self.gates[len(self.scores)][:, None, :, None]
+            output = output * self.gates[layer][:, None, :, None]
         shared = query.shape[1] // key.shape[1]  # heads that share a key
         scaling = options.get("scaling") or query.shape[-1] ** -0.5
         self.scores.append(Scores(query, key.repeat_interleave(shared, dim=1), scaling, mask))

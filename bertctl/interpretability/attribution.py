@@ -298,12 +298,12 @@ def faithfulness(
 ) -> list[dict[str, dict[str, float]]]:
     """Returns comprehensiveness and sufficiency of orders of words, line by line.
 
-    See DeYoung et al. 2020, section 4.3.
+    Both are falls of the number that is explained, averaged over the shares of words in `BINS`.
+    Comprehensiveness is the fall when the first words of the order are taken out of the text: more
+    is better. Sufficiency is the fall when only these words are left: less is better.
 
-    By how much the number falls on average over `BINS` when the first words of the order are taken
-    out of the text (comprehensiveness: more is better), and when only they are left (sufficiency:
-    less is better). There it is a probability that falls; here it is the number that is explained,
-    which answers of all tasks have.
+    See DeYoung et al. 2020, section 4.3. In the paper the number is a probability, which not all
+    tasks have.
 
     Args:
         network: The network, which is asked without gradients.

@@ -138,14 +138,17 @@ class Explainer:
         predictor = Predictor(self.run, self.engine)
         objective: Any = self.run.task.objective(self.engine.padding)
         network = EmbeddedNetwork(self.engine, objective, self.baseline[0])
-        is_checked = not set(self.asked.methods) - set(_WITHOUT_GRADIENTS)
+        # Gradients by the input need a network that reads its token table in the usual way. The
+        # first lines show whether it does.
+        needs_gradients = set(self.asked.methods) - set(_WITHOUT_GRADIENTS)
+        is_to_check = bool(needs_gradients)
         for rows in itertools.chain.from_iterable(chunk.parts(_ROWS) for chunk in chunks):
             answered = predictor.answer(rows)
             targets = self.run.task.targets(answered, self.asked.label)
             lines = read_lines(targets, answered, objective, self.engine)
-            if lines and not is_checked:
+            if lines and is_to_check:
                 network.require_path(lines[:4], family_of(self.run.source.config))
-                is_checked = True
+                is_to_check = False
             explanations: Any = ()
             if lines:
                 row_ids = [rows.ids[target.row] for target in targets]
@@ -186,6 +189,7 @@ class Explainer:
         methods = {
             name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods
         }
+        # All methods explain the same numbers, so those of the first one will do.
         values = np.array([attribution.value for attribution in methods[self.asked.methods[0]]])
         # Faithfulness is measured for the first lines of the whole input, over all calls.
         n_measured = max(0, self.asked.faithful_rows - len(self.faithful))
@@ -200,11 +204,12 @@ class Explainer:
             by_method = {name: attributions[i] for name, attributions in methods.items()}
             words = []
             for number, word in enumerate(line.words):
-                shares = {
+                contributions = {
                     name: _number_or_none(attribution.words[number])
                     for name, attribution in by_method.items()
                 }
-                words.append(word | shares)
+                words.append(word | contributions)
+            # `apart` is what the tokens that belong to no word contribute.
             facts = {
                 name: {"apart": attribution.apart, **attribution.facts}
                 for name, attribution in by_method.items()

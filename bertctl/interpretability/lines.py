@@ -89,23 +89,27 @@ class Line:
         The words are removable, and the tokens behind them move up.
 
         Raises:
-            ValueError: The network is asked at the token of such a word.
+            ValueError: The output of a token of such a word is looked at.
         """
         # Special tokens have the word -1, which is the last entry: they are kept.
         is_kept = np.append(~words, True)[self.word]
         if not is_kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
         new_positions = np.cumsum(is_kept) - 1
-        positions = tuple(
-            (int(new_positions[place[0]]), *place[1:]) if len(place) > 1 else place
-            for place in self.places
-        )
+        # The index of an output begins with the position of its token, if each token has outputs.
+        # With one index alone, it is an output of the whole line.
+        moved_places = []
+        for place in self.places:
+            if len(place) > 1:
+                moved_places.append((int(new_positions[place[0]]), *place[1:]))
+            else:
+                moved_places.append(place)
         return replace(
             self,
             ids=self.ids[is_kept],
             type_ids=self.type_ids[is_kept],
             word=self.word[is_kept],
-            places=positions,
+            places=tuple(moved_places),
         )
 
     def of_words(self, values: Floats) -> Floats:
@@ -140,7 +144,10 @@ def read_lines(
         is_token = line["attention_mask"].astype(np.bool_)
         ids = line["input_ids"][is_token]
         words, word = _words(target.parts, ids, engine.tokenizer)
-        if word is None or ("owners" in inputs and (inputs["owners"] == 0).sum() > 1):
+        # `owners` has the number of each window's text. Several windows of the first text, number
+        # 0, mean that a long text is read in windows.
+        has_several_windows = "owners" in inputs and (inputs["owners"] == 0).sum() > 1
+        if word is None or has_several_windows:
             raise UsageError(
                 "a text is longer than this model reads at once, and the run reads more of it than "
                 "the beginning (model.long_text)",

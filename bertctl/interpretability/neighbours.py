@@ -87,18 +87,19 @@ def _word_ids(tokenizer: Any, tokens: Sequence[str]) -> set[int]:
     """Returns the ids of tokens that begin a word: no continuation, unused or special ones."""
     special = tokenizer.get_added_tokens_decoder()
     prefix = continuation_prefix(tokenizer)
+    no_beginnings = ["[unused"]
     if prefix:  # `##` of WordPiece: a token without it begins a word
         space = ""
+        no_beginnings.append(prefix)
     else:  # byte-level BPE and SentencePiece: a token with the blank before it begins a word
         space = _space_of(tokens)
-    begins_no_word = (prefix or "[unused", "[unused")
     return {
         i
         for i, token in enumerate(tokens)
         if i not in special
         and token.startswith(space)
         and token != space
-        and not token.startswith(begins_no_word)
+        and not token.startswith(tuple(no_beginnings))
     }
 
 

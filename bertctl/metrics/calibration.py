@@ -386,8 +386,11 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     level = LEVEL / _STARTS
     thresholds = {choice.accepted: choice for choice in _thresholds(probability, gold)}
     counts = sorted(thresholds)  # of yes answers: the strictest threshold has the fewest
-    # If all n yes answers are right, p is floor ** n. With fewer than this many no cut can pass.
-    fewest = math.ceil(math.log(level) / math.log(floor)) if floor < 1 else math.inf
+    # If all n yes answers are right, p is floor ** n. With fewer than this many no cut can pass. No
+    # number of examples shows a precision of 1.
+    fewest = math.inf
+    if floor < 1:
+        fewest = math.ceil(math.log(level) / math.log(floor))
 
     passed = 0
     for start in range(_STARTS):

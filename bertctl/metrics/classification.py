@@ -133,7 +133,15 @@ def _of_cells(
 
 
 def _summed(label_M: Ints, n_labels: int) -> Callable[[Floats], Floats]:
-    """Returns the sums of each label, (R, C), as a function of (R, M) counts."""
+    """Returns a function that adds up the counts of the kinds that have the same label.
+
+    Args:
+        label_M: Label of each of M kinds of examples.
+        n_labels: C.
+
+    Returns:
+        Function from (R, M), how often each kind counts in R resamples, to (R, C) sums.
+    """
     order = np.argsort(label_M, kind="stable")
     labels, starts = np.unique(label_M[order], return_index=True)
 
@@ -162,16 +170,17 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
         # with any threads.
         gold_MC = rows_MS[:, :C]
         answered_MC = rows_MS[:, C:]
-        hits_MC = 2 * gold_MC * answered_MC
+        twice_hits_MC = 2 * gold_MC * answered_MC
         uses_MC = gold_MC + answered_MC
 
         def statistic(counts: Floats) -> Floats:
+            """Returns (R,) averages of the labels' F1, of (R, M) counts of the rows."""
             uses_RC = counts @ uses_MC
             # A label that these examples have and a resample lacks is undefined there, not 0.
             is_counted_RC = (uses_RC > 0) | ~is_used_C
             return _averaged(
                 average,
-                hits_RC=counts @ hits_MC,
+                twice_hits_RC=counts @ twice_hits_MC,
                 uses_RC=uses_RC,
                 gold_RC=counts @ gold_MC,
                 is_counted_RC=is_counted_RC,
@@ -212,26 +221,36 @@ def _f1(target: int | Average) -> OfMargins:
     """Returns F1 of a label, or an average over labels, as a function of margins."""
 
     def f1(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
-        """Returns (R,) F1 by the right answers, gold labels and answers of C labels."""
+        """Returns (R,) F1 of the label `target`, or the average of the labels' F1 that it names.
+
+        Args:
+            hits_RC: How often each label is the right answer.
+            gold_RC: How often it is gold.
+            answers_RC: How often it is the answer.
+        """
         # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it
         # is the answer.
-        hits_RC = 2 * hits_RC
+        twice_hits_RC = 2 * hits_RC
         uses_RC = gold_RC + answers_RC
         if isinstance(target, str):
             return _averaged(
                 target,
-                hits_RC=hits_RC,
+                twice_hits_RC=twice_hits_RC,
                 uses_RC=uses_RC,
                 gold_RC=gold_RC,
                 is_counted_RC=uses_RC > 0,
             )
-        return ratio(hits_RC[:, target], uses_RC[:, target], undefined=math.nan)
+        return ratio(twice_hits_RC[:, target], uses_RC[:, target], undefined=math.nan)
 
     return f1
 
 
 def _averaged(
-    average: Average, hits_RC: Floats, uses_RC: Floats, gold_RC: Floats, is_counted_RC: Bools
+    average: Average,
+    twice_hits_RC: Floats,
+    uses_RC: Floats,
+    gold_RC: Floats,
+    is_counted_RC: Bools,
 ) -> Floats:
     """Returns (R,) averages of F1 over C labels, for R resamples.
 
@@ -240,19 +259,19 @@ def _averaged(
 
     Args:
         average: Which one.
-        hits_RC: Twice the right answers.
+        twice_hits_RC: Twice the right answers.
         uses_RC: Gold labels plus answers, the denominator of F1.
         gold_RC: Gold labels.
         is_counted_RC: Labels that the macro average is over.
     """
     if average == "micro":
-        return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
+        return ratio(twice_hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
     if average == "weighted":
         weights_RC = gold_RC
     else:
         weights_RC = is_counted_RC.astype(np.float64)
     return ratio(
-        (ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1),
+        (ratio(twice_hits_RC, uses_RC) * weights_RC).sum(axis=1),
         weights_RC.sum(axis=1),
         undefined=math.nan,
     )

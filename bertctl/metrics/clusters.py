@@ -154,7 +154,13 @@ def cluster_units(
     content = sparse.csr_array((sizes, cells), shape=(n_units, len(kinds)))
 
     def of_units(units_K1: Floats) -> Statistic:
-        """Returns the metric as a function of how often each of K units counts."""
+        """Returns the metric as a function of how often each of K units counts.
+
+        A unit (a cluster of one model, or an unseen kind) is a number of examples of each kind.
+
+        Args:
+            units_K1: (K, 1) numbers of the units: their rows in `content`.
+        """
         content_of_units = content[units_K1[:, 0].astype(np.int64)]
         of_kinds = make(kinds)
 

@@ -270,11 +270,12 @@ class Contributions:
             return self.of_mean(low), self.of_mean(high)
         if not self.is_defined or (self.method == "percentile" and len(self.rows) < _FEWEST_DRAWN):
             return None, None
-        kinds, counts, place = self._counted
+        kinds, counts, kind_of_example = self._counted
         statistic = self.make(kinds)
         method = self.method
         if method == "posterior":
-            effect = design_effect(statistics.influence(statistic, counts)[place], self.clusters)
+            influences = statistics.influence(statistic, counts)[kind_of_example]
+            effect = design_effect(influences, self.clusters)
             low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
         else:
             if self.clusters is not None:
@@ -288,8 +289,8 @@ class Contributions:
                 method=method,
                 scale=scale,
             )
-        # The mean of many fractions, added up in another order, may leave the interval by its last
-        # digit.
+        # `value` may be outside the interval by its last digit: the resamples add up the same
+        # numbers in another order.
         return max(self.lowest, min(low, self.value)), min(self.highest, max(high, self.value))
 
     def _interval_of_mean(
@@ -297,8 +298,10 @@ class Contributions:
     ) -> tuple[float | None, float | None]:
         """Returns the interval of the mean of (N,) values that are not negative.
 
-        It is None, None of a single unit.
+        It is None, None if all values are in one cluster, or only one value is given.
         """
+        # Clusters have different sizes, so their sums differ even if all values are equal. Sums of
+        # differences from the mean don't.
         mean = float(values.mean())
         units = mean + cluster_means(values - mean, self.clusters)
         if len(units) < 2:
@@ -336,8 +339,8 @@ class Contributions:
         if self.family != "statistic":
             return self.value + cluster_means(self._linear - self.value, clusters)
         if clusters is None:
-            kinds, counts, place = self._counted
-            return statistics.influence(self.make(kinds), counts)[place]
+            kinds, counts, kind_of_example = self._counted
+            return statistics.influence(self.make(kinds), counts)[kind_of_example]
         statistic, ones = self._by_cluster(clusters)
         return statistics.influence(statistic, ones)[ones > 0]
 
@@ -371,6 +374,7 @@ def share(is_right: Sequence[bool] | Bools) -> Contributions:
     """Returns the share of (N,) examples that are right, such as accuracy; N is at least 1."""
     rows = np.array(is_right, dtype=np.float64)[:, None]
     unseen = np.empty((0, 1))
+    # Two models differ if one is right and the other is wrong.
     possible = np.array([[1.0, 0.0], [0.0, 1.0]])
     proportion = Proportion(rows[:, 0], np.ones(len(rows)))
     return Contributions(

@@ -20,18 +20,19 @@ Name = Literal["roc_auc", "average_precision"]
 def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | None:
     """Returns the mean of a ranking metric over labels, each against the rest.
 
-    The labels are those that some examples have and others have not. Without such a label there is
-    nothing to rank, and it is None; only average precision is then that of labels that all have.
+    Only labels count that some examples have and others have not: of another label, there is
+    nothing to rank. Without any such label, average precision is that of the labels that all
+    examples have, and `roc_auc` is not defined. None if no label counts.
 
     Args:
         name: Name of the metric.
         gold: (N, C) whether an example has a label; N and C at least 1.
         probabilities: (N, C) of the labels.
     """
-    has_both = gold.any(axis=0) & ~gold.all(axis=0)
-    scored_labels = np.flatnonzero(
-        has_both if has_both.any() or name == "roc_auc" else gold.any(axis=0)
-    )
+    counts_C = gold.any(axis=0) & ~gold.all(axis=0)
+    if not counts_C.any() and name == "average_precision":
+        counts_C = gold.any(axis=0)
+    scored_labels = np.flatnonzero(counts_C)
     if not scored_labels.size:
         return None
     gold = gold[:, scored_labels]
@@ -78,7 +79,11 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
     gold_M = gold_M[order]
 
     def statistic(counts: Floats) -> Floats:
-        """Returns the (R,) metric of (R, M) counts."""
+        """Returns the (R,) metric of (R, M) counts: how often R resamples draw each of M examples.
+
+        `order` sorts the examples by falling probability, and `gold_M` is in this order. `starts`
+        are the positions where the G groups of equal probabilities begin.
+        """
         drawn = counts.take(order, axis=1)
         hits_RG = np.add.reduceat(drawn * gold_M, starts, axis=1)
         all_RG = np.add.reduceat(drawn, starts, axis=1)

@@ -126,16 +126,17 @@ def r2(gold: Floats, predicted: Floats) -> Contributions:
         squared_errors = (x - rows_MS[:, 1]) ** 2
 
         def statistic(counts_RM: Floats) -> Floats:
+            """Returns (R,) R squared, of counts of the rows: `x` are their gold scores."""
             # einsum, not a matrix product: the same bits with any number of BLAS threads.
             n = counts_RM.sum(axis=1)
             unexplained = np.einsum("rm,m->r", counts_RM, squared_errors)
-            spread = (
-                np.einsum("rm,m->r", counts_RM, x * x) - np.einsum("rm,m->r", counts_RM, x) ** 2 / n
-            )
+            sums = np.einsum("rm,m->r", counts_RM, x)
+            sums_of_squares = np.einsum("rm,m->r", counts_RM, x * x)
+            spread = sums_of_squares - sums**2 / n
+            # The spread of equal gold scores is 0 but for rounding; R squared is then taken as 0.
             is_constant = spread <= 1e-14 * n * np.square(x).mean()
-            return np.where(
-                is_constant, 0.0, 1.0 - unexplained / np.where(is_constant, 1.0, spread)
-            )
+            divisors = np.where(is_constant, 1.0, spread)
+            return np.where(is_constant, 0.0, 1.0 - unexplained / divisors)
 
         return statistic
 

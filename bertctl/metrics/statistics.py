@@ -172,7 +172,11 @@ class Scale:
         return 1 / (value - self.lowest) + 1 / (self.highest - value)
 
     def value(self, coordinate: float) -> float:
-        """Returns the value with this coordinate."""
+        """Returns the value of the metric with this coordinate: the inverse of `coordinate`.
+
+        With two ends, a coordinate is the value's logit. With one end it is the logarithm of the
+        distance from the end, and without ends the value itself.
+        """
         if not self._has_lowest and not self._has_highest:
             return coordinate
         bounded = min(_LARGEST_EXPONENT, max(-_LARGEST_EXPONENT, coordinate))
@@ -728,28 +732,34 @@ def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: f
 def _unseen_interval(
     statistic: Statistic, counts_M: Ints, value: float, confidence: float, scale: Scale
 ) -> tuple[float, float]:
-    """Returns how far the statistic would move if an unseen kind of example were there.
+    """Returns the lowest and highest statistic if some kind of example had been drawn too rarely.
 
-    Such a kind gets the largest share that it can have if n examples do not show it (Wilson's).
+    The kind gets the largest share that it can have if n examples do not show it (Wilson's), and
+    the other kinds shrink in proportion. This is tried with each kind.
 
-    A value at one end of its scale (ranks without an exchange) is no surer than a share of n right
-    ones of n.
+    Args:
+        statistic: Function of (R, M) counts.
+        counts_M: How often each kind occurs in the sample.
+        value: The statistic of the sample.
+        confidence: Confidence of Wilson's interval.
+        scale: Values that the statistic can have.
     """
     n = int(counts_M.sum())
     M = counts_M.size
-    unseen = wilson_interval(0, n, confidence)[1]
-    # Any kind could be the one; of very many, evenly spaced ones stand for all.
+    unseen_share = wilson_interval(0, n, confidence)[1]
+    # If there are very many kinds, evenly spaced ones stand for all.
     kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))
-    reached = _with_one_changed(
-        statistic, (1 - unseen) * counts_M.astype(np.float64), kinds, unseen * n
-    )
-    low = min(value, float(np.nanmin(reached)))
-    high = max(value, float(np.nanmax(reached)))
+    shrunk_counts_M = (1 - unseen_share) * counts_M.astype(np.float64)
+    moved_values = _with_one_changed(statistic, shrunk_counts_M, kinds, unseen_share * n)
+    low = min(value, float(np.nanmin(moved_values)))
+    high = max(value, float(np.nanmax(moved_values)))
+    # A value at an end of its scale (such as perfect ranks) may not move with any kind. It is no
+    # surer than a share of n right examples of n.
     width = scale.highest - scale.lowest
     if math.isfinite(width) and value >= scale.highest - SAME:
-        low = min(low, scale.highest - unseen * width)
+        low = min(low, scale.highest - unseen_share * width)
     if math.isfinite(width) and value <= scale.lowest + SAME:
-        high = max(high, scale.lowest + unseen * width)
+        high = max(high, scale.lowest + unseen_share * width)
     return low, high
 
 

@@ -141,7 +141,8 @@ def entity_score(name: str, counts: Counts | Array) -> Contributions:
         counts: Counts of each sentence, at least one: entities there, answered, right (see
             `entity_counts`).
     """
-    # Two models could differ in an entity that one finds and the other misses.
+    # Two models could differ in an entity that one finds and the other misses: three counts of the
+    # first model, three of the second one.
     found_and_missed = [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)]
     return _of_sentences(
         name,
@@ -164,14 +165,15 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     )
     is_used_K = rows.sum(axis=0).reshape(K, 3)[:, :2].any(axis=1)
 
+    # The interval and the test also take sentences into account that could occur and perhaps don't.
+    # Each has a single entity: one missed, one invented, or one found.
     kinds = np.array(_POSSIBLE, dtype=np.float64)
     unseen: list[Floats] = []
     pairs: list[Floats] = []
-    for type_K in np.eye(K):  # a sentence with entities of this type alone
-        unseen += [np.kron(type_K, kind) for kind in kinds]
+    for is_type_K in np.eye(K):  # 1 at the type of the entity
+        missed, invented, hit = (np.kron(is_type_K, kind) for kind in kinds)
+        unseen += [missed, invented, hit]
         # Two models could differ in an entity that one finds and the other misses.
-        missed = np.kron(type_K, kinds[0])
-        hit = np.kron(type_K, kinds[2])
         pairs += [np.concatenate([hit, missed]), np.concatenate([missed, hit])]
 
     def make(rows_MS: Floats) -> Statistic:
@@ -283,9 +285,15 @@ def _of_sentences(
 
 
 def _proportion(name: str, rows: Floats) -> Proportion:
-    """Returns hits and trials behind a metric of `tagging_statistic`."""
+    """Returns hits and trials behind a metric of `tagging_statistic`.
+
+    Args:
+        name: The metric.
+        rows: A row for each sentence. For accuracy, (N, 2) words and right words. For others,
+            (N, 3) gold, answered and right entities.
+    """
     gold_count = rows[:, 0]
-    answered = rows[:, -2]
+    answered = rows[:, -2]  # not read for accuracy
     n_right = rows[:, -1]
     if name == "entity_precision":
         return Proportion(n_right, answered)

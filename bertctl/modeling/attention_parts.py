@@ -49,19 +49,21 @@ class AttentionParts:
 
 
 def attention_parts(modules: Iterable[str]) -> list[AttentionParts]:
-    """Returns the parts of each layer of an encoder, from the bottom to the top.
+    """Returns the names of the query and value modules of each layer, from the bottom to the top.
 
     Args:
-        modules: Names of modules, or of weights without their last part.
+        modules: Names of all modules of an encoder, or of its weights without their last part.
     """
     names = set(modules)
     layers = []
     for name in names:
         prefix, dot, short_name = name.rpartition(".")
-        value = f"{prefix}{dot}{_PAIRS.get(short_name, '')}"
+        if short_name not in _PAIRS:  # not the module of queries in any family
+            continue
+        value_name = f"{prefix}{dot}{_PAIRS[short_name]}"
         is_of_decoder = any(word in name for word in _OF_DECODERS)
-        if short_name in _PAIRS and value in names and not is_of_decoder:
-            layers.append(AttentionParts(name, value))
+        if value_name in names and not is_of_decoder:
+            layers.append(AttentionParts(query=name, value=value_name))
     # By the numbers in their names, so that layer 10 comes after layer 2.
     return sorted(layers, key=lambda parts: [int(n) for n in re.findall(r"\d+", parts.query)])
 

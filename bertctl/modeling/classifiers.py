@@ -346,10 +346,19 @@ def _logistic_logits(
     fold_of_row: Ints,
     on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
-    """Yields (N, C) logits of the held-out rows, for each strength of a logistic regression.
+    """Yields (N, C) logits for each strength of a logistic regression.
 
-    The vectors are standardised by all training rows together, with those of the fold: that tells
-    nothing of labels, and all folds can be computed at once.
+    The logits of a row are those of the regression that was fitted without the row's fold.
+
+    The vectors are standardised by the mean and deviation of all rows, so that all folds can be
+    computed at once. The rows of the held-out fold are among them, but not their labels.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,) numbers of labels; (N, C) 0 or 1 with `multi_label`.
+        settings: Of the classifier, with the strengths.
+        fold_of_row: (N,) the fold in which a row is held out.
+        on_step: Called before each step of the solver.
     """
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if exclusive:
@@ -359,8 +368,9 @@ def _logistic_logits(
         targets = labels.astype(np.float32).reshape(len(labels), -1)
     scaled = Scaler.of(vectors)(vectors)
     strengths = settings.strengths
+    # Regressions that are fitted on their own: their targets, and the weights of the rows.
     problems = [(targets, _row_weights(labels, settings))]
-    # Each label has its own weights, as in the final fit.
+    # With balanced weights, the rows weigh differently for each label, as in the final fit.
     if settings.multi_label and settings.balanced:
         problems = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
     logits_by_problem = [
@@ -470,10 +480,11 @@ def fit_mix(
         layer_scaler = Scaler(scaler.mean[columns], scaler.scale[columns])
         mixed += np.float32(share) * layer_scaler(vectors[:, columns])
     fitted = fit(mixed, labels, strength, settings)
-    spread = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
-    return LinearFunction(
-        strength, *scaler.undo(spread, fitted.bias.astype(np.float64)), mix.astype(np.float32)
-    )
+    # As one function of the vectors of all layers as they are: the weights of a layer are those for
+    # the mixed vectors times the layer's share, and the standardising is multiplied in.
+    weight_of_layers = np.hstack([share * fitted.weight.astype(np.float64) for share in mix])
+    weight, bias = scaler.undo(weight_of_layers, fitted.bias.astype(np.float64))
+    return LinearFunction(strength, weight, bias, mix.astype(np.float32))
 
 
 def _learn_mix(
@@ -501,7 +512,14 @@ def _learn_mix(
     weights = _row_weights(labels, settings)[:, None]
 
     def loss(flat: Floats) -> tuple[float, Floats]:
-        """Returns the loss and its gradient; `flat` is mix, weight and bias in one array."""
+        """Returns the loss and its gradient.
+
+        `cube` has the (K, N D) vectors, `gold` the (N, C) targets, `weights` the (N, 1) weights of
+        the rows.
+
+        Args:
+            flat: (K,) mix before the softmax, (C, D) weight and (C,) bias, in one array.
+        """
         mix = softmax(flat[:layers])
         weight = flat[layers:-outputs].reshape(outputs, size)
         mixed = (mix.astype(np.float32) @ cube).reshape(n, size)
@@ -513,11 +531,13 @@ def _learn_mix(
         else:
             value = -float((weights * gold * log_softmax(logits, axis=1)).sum())
             slope = weights * (softmax(logits, axis=1) - gold)
-        narrow = slope.astype(np.float32)
-        of_mix = (cube @ (narrow @ weight.astype(np.float32)).ravel()).astype(np.float64)
+        # The products with all vectors are computed in fp32.
+        slope_fp32 = slope.astype(np.float32)
+        slope_of_mixed = slope_fp32 @ weight.astype(np.float32)
+        slope_of_mix = (cube @ slope_of_mixed.ravel()).astype(np.float64)
         gradient = [
-            strength * mix * (of_mix - mix @ of_mix),
-            (strength * (narrow.T @ mixed).astype(np.float64) + weight).ravel(),
+            strength * mix * (slope_of_mix - mix @ slope_of_mix),  # back through the softmax
+            (strength * (slope_fp32.T @ mixed).astype(np.float64) + weight).ravel(),
             strength * slope.sum(axis=0),
         ]
         return strength * value + 0.5 * float((weight**2).sum()), np.concatenate(gradient)
@@ -564,13 +584,13 @@ def _fit(
     elif settings.classifier == RIDGE:
         model = RidgeClassifier(alpha=1.0 / strength, class_weight=weight)
     else:
-        # Newton's method ends within a few steps at the very optimum; its matrix has the square of
-        # the numbers.
-        numbers = vectors.shape[1] * (
-            1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs
-        )
-        newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
-        if newton:
+        # Newton's method reaches the very optimum within a few steps. But its matrix has as many
+        # rows and columns as a fit has weights, so it is taken only for few weights.
+        has_one_output_per_fit = settings.multi_label or settings.n_outputs == 2
+        n_weights = vectors.shape[1]
+        if not has_one_output_per_fit:
+            n_weights *= settings.n_outputs
+        if n_weights <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]:
             solver = "newton-cholesky"
         else:
             solver = "lbfgs"

@@ -167,8 +167,9 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
         UsageError: with the reason.
     """
     family = family_of(config)
-    is_own = "auto_map" in config and family not in families_with(BARE)
-    reason = _OWN_CODE if is_own else REFUSED.get(family)
+    # `auto_map` names custom code. It doesn't matter for a family that transformers itself has.
+    needs_custom_code = "auto_map" in config and family not in families_with(BARE)
+    reason = _OWN_CODE if needs_custom_code else REFUSED.get(family)
     if reason:
         remedy = (
             "Give an encoder of text, such as BERT, RoBERTa or ModernBERT "

@@ -35,11 +35,15 @@ class GraphNetwork(nn.Module):
         super().__init__()
         self.network: Any = model.network
         self.config = _config_of(model.network)
-        self.names = ("input_ids", "attention_mask") + ("token_type_ids",) * model.has_segments
+        input_names = ["input_ids", "attention_mask"]
+        if model.has_segments:
+            input_names.append("token_type_ids")
+        self.names = tuple(input_names)
         self._hidden_states = hidden_states
         self._is_choice = "ForMultipleChoice" in type(model.network).__name__
         self._last: nn.Linear | None = None
-        if with_windows and not isinstance(model.network, ProbeNetwork):  # which gives its vectors
+        # A probe's network returns the vectors of windows by itself.
+        if with_windows and not isinstance(model.network, ProbeNetwork):
             _, self._last = last_layer(model.network)
         self.eval()
 

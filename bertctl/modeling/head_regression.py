@@ -101,7 +101,7 @@ def fit_labels(
         settings,
         row_weights=row_weights,
     )
-    return FittedHead(_fit_to_train(fitted, labels), loss)
+    return FittedHead(_made_trainable(fitted, labels), loss)
 
 
 def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> FittedHead:
@@ -144,15 +144,24 @@ def _check(vectors: Floats32, labels: Array) -> None:
 def _choose_strength(
     vectors: Floats32, labels: Array, settings: ClassifierSettings, row_weights: Array | None
 ) -> tuple[float, float]:
-    """Returns the strength that a head starts with, and the lowest log loss.
+    """Returns the strength of the regression that a head starts with, and the held-out log loss.
 
-    The loss is that of rows that were held out.
+    The larger the strength, the closer a regression follows the rows that it is fitted to. Each is
+    tried on one part of the rows, and the other part is held out. The loss that is returned is the
+    lowest one of the held-out rows.
 
-    The strength is not the one of that loss. A regression is far surer of the rows that it was
-    fitted to than of others, so the encoder, which is trained on the same rows, would have nothing
-    left to learn from. It is the strength at which the fitted rows have the loss of the others.
+    The strength is weaker than the one with that loss. A regression is far surer of the rows that
+    it was fitted to than of others, so the encoder, which is trained on the same rows, would have
+    nothing left to learn from. With the returned strength, the loss of the fitted rows is as high
+    as the lowest one of the held-out rows.
 
-    Where there are too few rows it is the lowest strength, and the loss is not a number.
+    With too few rows, it is the first strength, and the loss is not a number.
+
+    Args:
+        vectors: (N, D).
+        labels: (N,) numbers of labels, or (N, C) 0 or 1.
+        settings: Of the regression, with the strengths to try, ascending.
+        row_weights: (N,) weights of the rows; None if all weigh the same.
     """
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(len(labels))[:_CHOICE_ROWS]
@@ -177,7 +186,7 @@ def _choose_strength(
             settings,
             row_weights=weights,
         )
-        function = _fit_to_train(fitted, labels[fitted_rows])
+        function = _made_trainable(fitted, labels[fitted_rows])
         logits = function.logits(vectors[fitted_rows])
         fitted_losses.append(log_loss(logits, labels[fitted_rows], weights))
         held_out_logits = function.logits(vectors[held_out])
@@ -186,7 +195,8 @@ def _choose_strength(
         else:
             held_out_weights = row_weights[held_out]
         losses.append(log_loss(held_out_logits, labels[held_out], held_out_weights))
-        if losses[-1] > min(losses):  # the weaker ones learn more by heart, and take longest
+        # Larger strengths would follow the fitted rows even more, and take longest.
+        if losses[-1] > min(losses):
             break
     i_best = int(np.argmin(losses))
     lowest_loss = losses[i_best]
@@ -222,11 +232,18 @@ def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) 
     return float(np.average(losses, weights=row_weights))
 
 
-def _fit_to_train(fitted: LinearFunction, labels: Array) -> LinearFunction:
-    """Returns the same function with numbers that training can move.
+def _made_trainable(fitted: LinearFunction, labels: Array) -> LinearFunction:
+    """Returns a fitted function with the numbers of a head that is trained further.
 
-    The odds of two labels are shared out evenly. A label that no row has, or every row, gets the
-    odds that it would have with one more row, not those of never.
+    With one label per row, the answers stay the same if all logits are moved alike: here their mean
+    becomes 0, as two labels may have their odds in one logit. A label that no row has gets a bias
+    below those of the others. With several labels per row, a label that no row or every row has
+    gets the odds that it would have with one more row of each kind. From a probability of 0 or 1,
+    training could not move it.
+
+    Args:
+        fitted: The regression.
+        labels: (N,) numbers of labels, or (N, C) 0 or 1, that it was fitted to.
     """
     weight = fitted.weight.copy()
     bias = fitted.bias.copy()

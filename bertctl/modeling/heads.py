@@ -23,11 +23,11 @@ from bertctl.arrays import Floats32
 
 
 def head_test(network: nn.Module) -> Callable[[str], bool]:
-    """Returns a function that returns whether a weight, given by its name, belongs to the head.
+    """Returns a test of weights by their names: whether a weight belongs to the network's head.
 
-    Usually the encoder is one module of the network, and everything else is the head. A bare
-    encoder has no head but bertctl's own `sentence_head`. In T5 for questions the encoder's modules
-    are beside a linear layer, which is the head.
+    Usually the encoder is one module of the network, and everything else is the head. There are two
+    kinds of networks without such a module. A bare encoder has no head but bertctl's own
+    `sentence_head`. T5 for questions has a linear layer, its head, beside the encoder's modules.
     """
     encoder_prefix = f"{network.base_model_prefix}."
     if hasattr(network, str(network.base_model_prefix)):

@@ -145,8 +145,15 @@ def _select_in_torch_bert(network: Any, layers: Sequence[int]) -> None:
 
 
 def _select_in_transformers(network: Any, layers: Sequence[int]) -> None:
-    """Changes the configs of a network of transformers to these layers, lists by layer included."""
-    # Modules share configs: each is changed once.
+    """Changes the configs of a network of transformers to fewer layers.
+
+    Fields with a value per layer, such as `layer_types`, lose the values of the other layers.
+
+    Args:
+        network: Its configs are changed in place.
+        layers: Numbers of the layers that are kept, counted from 1 at the bottom.
+    """
+    # Modules share configs, and each config is changed once: it loses entries of its lists.
     configs = {
         id(part.config): part.config for part in network.modules() if hasattr(part, "config")
     }

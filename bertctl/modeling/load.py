@@ -351,7 +351,8 @@ def _load_config(source: ModelSource, head: Mapping[str, Any] | None) -> Any:
     # Outputs have names, and texts of any length are computed in one piece.
     config.return_dict = True
     config.chunk_size_feed_forward = 0
-    # Callers ask for these in the forward pass. A config that has the first can't be saved.
+    # Attentions and hidden states are returned only if a call of the forward pass requests them. A
+    # config with `output_attentions` also couldn't be saved.
     config.output_attentions = False
     config.output_hidden_states = False
     return config
@@ -369,7 +370,9 @@ def _load_saved_tokenizer(source: ModelSource, listener: Listener) -> Any:
         case_options = {}
     else:
         case_options = {"do_lower_case": source.lowercase}
-    ids_by_file = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
+    # Read first, so that two tokenizers are never in memory at once: XLM-R's takes 300 MB. It is
+    # empty without a tokenizer.json.
+    ids_by_file = _read_by_its_file(source)
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
         source.folder,
         trust_remote_code=False,
@@ -591,7 +594,12 @@ def _shape(sizes: Iterable[int]) -> str:
 
 
 def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
-    """Returns names of weights for a message: three at most, those of the head first."""
+    """Returns the first three names of weights for a message, and how many there are in all.
+
+    Args:
+        names: Names of weights that the files lack, or have in another shape.
+        info: What transformers reports of loading the network; it has those of another shape.
+    """
     mismatched = {name for name, *_ in info.get("mismatched_keys", ())}
     visible_names = [
         f"{name} (of another shape)" if name in mismatched else name for name in names[:3]
@@ -862,8 +870,10 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
     backend.no_truncation()
     backend.no_padding()
     repair_offsets(backend)
-    if read_as(backend, source, auto_class):
-        saved_tokenizer.add_prefix_space = saved_tokenizer.init_kwargs["add_prefix_space"] = True
+    puts_space_before_words = read_as(backend, source, auto_class)
+    if puts_space_before_words:
+        saved_tokenizer.add_prefix_space = True
+        saved_tokenizer.init_kwargs["add_prefix_space"] = True
     return backend
 
 

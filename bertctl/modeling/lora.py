@@ -78,7 +78,7 @@ class LoraLayer(nn.Module):
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
         self.lora_magnitude_vector: nn.Parameter | None = None
         if settings.dora:
-            lengths = torch.linalg.vector_norm(self._rows(weight.detach()), dim=1)
+            lengths = torch.linalg.vector_norm(self._to_or_from_rows(weight.detach()), dim=1)
             self.lora_magnitude_vector = nn.Parameter(lengths)
 
     @property
@@ -87,12 +87,12 @@ class LoraLayer(nn.Module):
         return self.dropout == 0.0 and self.lora_magnitude_vector is None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Returns (..., C) of (..., D)."""
+        """Returns the (..., C) outputs of (..., D) inputs, in evaluation by the merged weight."""
         if not self.training:
             state = dict(self.named_parameters(recurse=False))
-            return functional.linear(x, self._rows(self.merge(state)), self.bias)
+            return functional.linear(x, self._to_or_from_rows(self.merge(state)), self.bias)
 
-        outputs = functional.linear(x, self._rows(self.weight), self.bias)
+        outputs = functional.linear(x, self._to_or_from_rows(self.weight), self.bias)
         dropped = functional.dropout(x, self.dropout)
         update = functional.linear(functional.linear(dropped, self.lora_A), self.lora_B)
         update = update * self.scaling
@@ -101,33 +101,39 @@ class LoraLayer(nn.Module):
 
         # Section 4.3 of the DoRA paper: the norm counts as a constant in the backward pass.
         factor = self.lora_magnitude_vector / self._norms(self.weight, self.lora_A, self.lora_B)
+        # The factor scales the products with W as well, but not the bias.
         if self.dropout:
-            unmoved = functional.linear(dropped, self._rows(self.weight))
+            products = functional.linear(dropped, self._to_or_from_rows(self.weight))
         elif self.bias is None:
-            unmoved = outputs
+            products = outputs
         else:
-            unmoved = outputs - self.bias
-        moved: Tensor = outputs + (factor - 1) * unmoved + factor * update
-        return moved.to(outputs.dtype)
+            products = outputs - self.bias
+        scaled: Tensor = outputs + (factor - 1) * products + factor * update
+        return scaled.to(outputs.dtype)
 
     @torch.no_grad()
     def merge(self, state: Mapping[str, Tensor]) -> Tensor:
         """Returns the merged weight, in the plain layer's layout and precision.
 
+        The layout is (C, D), or (D, C) if the plain layer is a `Conv1D`.
+
         Args:
             state: The layer's weights by name.
         """
-        weight = self._rows(state["weight"])
+        weight_CD = self._to_or_from_rows(state["weight"])
         update = _update(state["lora_A"], state["lora_B"], self.scaling)
-        merged = weight + update
+        merged = weight_CD + update
         magnitude = state.get("lora_magnitude_vector")
         if magnitude is not None:
             norms = torch.linalg.vector_norm(merged, dim=1)
             merged = merged * (magnitude / norms)[:, None]
-        return self._rows(merged)
+        return self._to_or_from_rows(merged)
 
-    def _rows(self, weight: Tensor) -> Tensor:
-        """Returns (C, D) of a weight in the plain layer's layout, or the other way round."""
+    def _to_or_from_rows(self, weight: Tensor) -> Tensor:
+        """Converts a weight from the plain layer's layout to (C, D), or back.
+
+        The two differ only for a `Conv1D`, and transposing works in both directions.
+        """
         if self.is_transposed:
             return weight.T
         return weight
@@ -135,7 +141,7 @@ class LoraLayer(nn.Module):
     @torch.no_grad()
     def _norms(self, weight: Tensor, down: Tensor, up: Tensor) -> Tensor:
         """Returns (C,) lengths of the rows of W + scaling * B A."""
-        merged = self._rows(weight) + _update(down, up, self.scaling)
+        merged = self._to_or_from_rows(weight) + _update(down, up, self.scaling)
         norms: Tensor = torch.linalg.vector_norm(merged, dim=1)
         return norms
 
@@ -208,7 +214,17 @@ def _choose_parts(
     new_weights: Collection[str],
     left_out: Collection[str],
 ) -> LoraParts:
-    """Returns which parts are trained; see `use_lora`."""
+    """Returns which layers get an update, and which modules are trained as they are.
+
+    Args:
+        network: The network, before LoRA.
+        settings: Rank, targets, and so on.
+        new_weights: Names of weights that were drawn by chance.
+        left_out: Names of weights whose layers get no update.
+
+    Raises:
+        UsageError: No linear layer fits.
+    """
     is_head = head_test(network)
     is_bare = not any(is_head(name) for name, _ in network.named_parameters())
     own_parts = tuple(f"{name}." for name in _NOT_IN_TRANSFORMERS)
@@ -223,6 +239,7 @@ def _choose_parts(
             for weight, _ in module.named_parameters(recurse=False)
         )
         if is_head(f"{name}."):
+            # The outermost module of the head stands for those in it.
             if "." not in name:
                 modules_to_save.append(name)
         elif is_new:

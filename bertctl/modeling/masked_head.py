@@ -31,6 +31,7 @@ def require_order_head(family: str, name: str) -> None:
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+    # A class that has the head takes the labels of the pairs as an argument of its forward pass.
     network_class = model_class("AutoModelForPreTraining", CONFIG_MAPPING[family])
     parameters: set[str] = set()
     if network_class is not None:
@@ -62,7 +63,11 @@ def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
         output["last_hidden_state"] = chosen.unsqueeze(0)
         return output
 
-    with contextlib.nullcontext() if base is inner else base.register_forward_hook(keep):
+    # Where a network's encoder can't be told from its head, the head computes all tokens.
+    if base is inner:
+        yield
+        return
+    with base.register_forward_hook(keep):
         yield
 
 

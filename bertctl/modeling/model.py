@@ -86,7 +86,9 @@ class Model:
                 tensor = weight.trained
             else:
                 tensor = weight
-            if tensor.data_ptr() not in data_pointers or not tensor.numel():
+            # Empty tensors share the address 0, though they are not tied.
+            is_empty = not tensor.numel()
+            if tensor.data_ptr() not in data_pointers or is_empty:
                 weights[name] = weight
             data_pointers.add(tensor.data_ptr())
         return weights

@@ -98,10 +98,16 @@ def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, O
 
 
 def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
-    """Refuses a folder that is not just such a model as is written into it.
+    """Refuses an output folder unless all its files are ones that a model of this kind has.
+
+    The folder will be replaced as a whole, so another file in it would be lost.
+
+    Args:
+        folder: Folder that exists, or a file.
+        source: The model that is read, whose files tell which ones will be written.
 
     Raises:
-        UsageError: With what it has beside, or that it is the model that is read.
+        UsageError: The folder has another file, or is the folder of `source`.
     """
     if folder.resolve() == source.folder.resolve():
         raise UsageError(
@@ -159,15 +165,22 @@ def _write(
 
 
 def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Tensor]":
-    """Returns all weights; those with a row for each token have one for each of the new vocabulary.
+    """Returns a model's weights by name, fitted to its new vocabulary.
+
+    The word table, and the weights of the head with an entry for each token, get entries for the
+    tokens of the new vocabulary instead.
+
+    Args:
+        folder: The model with the old vocabulary.
+        changed: The new vocabulary, with the old tokens that stay and the words that are added.
 
     Raises:
-        UnavailableError: the table has fewer rows than the tokenizer has tokens, or as many as a
-            vector has numbers.
+        UnavailableError: The word table has fewer rows than the tokenizer has tokens, or as many
+            rows as a vector has numbers.
     """
     stored = stored_weights(folder)
     table = word_table(stored)
-    placed = places(stored)
+    place_of_weight = places(stored)
     rows = table.shape[0]
     if rows < len(changed.counts):
         message = (
@@ -176,6 +189,8 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
         )
         remedy = "Give a folder whose model and tokenizer were saved together (save_pretrained)."
         raise UnavailableError(message, remedy=remedy)
+    # A weight of the head is recognised by an axis as long as the word table, so no other axis may
+    # have this length.
     if rows in table.shape[1:]:
         message = (
             f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be "
@@ -188,20 +203,31 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     for file in {tensor.file for tensor in stored.values()}:
         weights |= load_file(file)
     for name, tensor in stored.items():
-        if name == table.name or (placed[name].part == "head" and rows in tensor.shape):
+        is_in_head = place_of_weight[name].part == "head"
+        if name == table.name or (is_in_head and rows in tensor.shape):
             weights[name] = _rows(weights[name], tensor.shape.index(rows), changed)
     return weights
 
 
 def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
-    """Returns a tensor with an entry for each token of the new vocabulary along an axis.
+    """Returns a weight with an entry for each token of the new vocabulary, along an axis.
 
-    A new word's is the mean of those of its tokens. Tokens that go on within a word have something
-    in common by which a network knows them, and the word begins one: so these are first moved by
-    the difference between the means, over the corpus, of tokens that begin words and of tokens that
-    go on. A bias falls by the logarithm of how much rarer the word is than its tokens, or thousands
-    of new words would share in every guess. (Masked loss of a MiniLM with 5,000 medical words: 5.53
-    so, 5.94 with the mean alone, 5.79 as transformers resizes.)
+    Tokens that stay keep their entries. The entry of a new word is the mean of the entries of the
+    tokens that it was split into. Tokens like `##ing` that continue a word have something in common
+    by which a network knows them, and the new word is no such token. So their entries are first
+    moved by the difference between two means over the corpus: that of tokens that begin words, and
+    that of tokens that continue them.
+
+    A bias also falls by the logarithm of how much rarer the word is than its tokens. Otherwise
+    thousands of new words would share in every guess.
+
+    (Masked loss of a MiniLM with 5,000 medical words: 5.53 so, 5.94 with the mean alone, 5.79 as
+    transformers resizes.)
+
+    Args:
+        tensor: The word table, or another weight with an entry for each old token.
+        axis: The axis with these entries.
+        changed: The new vocabulary.
     """
     import torch
 

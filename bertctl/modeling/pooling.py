@@ -61,11 +61,11 @@ def pool(
 
     Args:
         vectors: (B, T, D) of every token.
-        mask: (B, T) bool, what is no padding, at least one token in each row; None where there is
-            no padding.
-        how: of cls, mean, max, mean-max.
-        counted: (B, T) bool, tokens that count for mean and max, where not all that are no padding
-            do (special tokens left out); a row without any takes all of its own.
+        mask: (B, T) bool, true at tokens and false at padding, with at least one token in each
+            text; None if there is no padding.
+        how: Names of the ways: cls, mean, max or mean-max.
+        counted: (B, T) bool, tokens that count for mean and max, if special tokens don't; None if
+            all tokens count. In a text without such a token, all its tokens count.
         cls_last: whether [CLS] is the last token (XLNet) instead of the first.
 
     Returns:
@@ -121,14 +121,21 @@ def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
 
 
 def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
-    """Returns the first (or last) token that counts, wherever the padding is."""
+    """Returns (B, D) vectors of the first or last token of each text, wherever the padding is.
+
+    Args:
+        vectors: (B, T, D) of every token.
+        mask: (B, T), false at padding; None without padding.
+        last: Whether it is the last token instead of the first one.
+    """
     if mask is None:
         return vectors[:, -1 if last else 0]
-    number = mask.long()
+    # `argmax` returns the position of the first 1.
+    is_token = mask.long()
     if last:
-        position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1)
+        position = mask.shape[1] - 1 - is_token.flip(1).argmax(dim=1)
     else:
-        position = number.argmax(dim=1)
+        position = is_token.argmax(dim=1)
     index = position[:, None, None].expand(-1, 1, vectors.shape[-1])
     return vectors.gather(1, index)[:, 0]
 

@@ -105,40 +105,42 @@ class SentenceModules:
 
 
 def read_modules(folder: Path) -> SentenceModules | None:
-    """Returns what a folder says; None where it is no folder of sentence-transformers.
+    """Returns how a model of sentence-transformers makes a text's vector, as its folder describes.
+
+    None if the folder has no modules.json, so that it is of another kind.
 
     Raises:
-        UnavailableError: a part that there is nothing for here, or files that are not what they
-            should be.
+        UnavailableError: A module that can't be computed here, or a file that is damaged or
+            missing.
     """
     path = folder / "modules.json"
     if not path.is_file():
         return None
     with loading(path, kind=UnavailableError, remedy=REMEDY):
-        parts = _read_parts(path)
+        _, pooling, *later_parts = _read_parts(path)  # the first one is the encoder
         # Raises without this file: transformers would pool in another way.
-        (folder / parts[1].path / "config.json").stat()
-        settings = [_settings(folder / part.path / "config.json") for part in parts[1:]]
-        for part, module_settings in zip(parts[1:], settings, strict=True):
-            check_keys(module_settings, MODULE_KEYS[part.kind], folder / part.path / "config.json")
-        steps = tuple(
-            _dense(module_settings, part.path, folder) if part.kind == "Dense" else None
-            for part, module_settings in zip(parts[2:], settings[1:], strict=True)
-            if part.kind != "Dropout"
-        )
+        (folder / pooling.path / "config.json").stat()
+        pooling_settings = _module_settings(pooling, folder)
+        steps: list[Dense | None] = []
+        later_settings = [_module_settings(part, folder) for part in later_parts]
+        for part, module_settings in zip(later_parts, later_settings, strict=True):
+            if part.kind == "Dense":
+                steps.append(_dense(module_settings, part.path, folder))
+            elif part.kind == "Normalize":
+                steps.append(None)
         prompts, default_prompt, similarity = _read_comparison(
             folder / "config_sentence_transformers.json"
         )
-        if any(prompts.values()) and settings[0].get("include_prompt") is False:
+        if any(prompts.values()) and pooling_settings.get("include_prompt") is False:
             message = (
-                f"{folder / parts[1].path} leaves the tokens of prompts out of the pooling "
+                f"{folder / pooling.path} leaves the tokens of prompts out of the pooling "
                 "(include_prompt)"
             )
             raise UnavailableError(f"{message}, which is not done here", remedy=REMEDY)
-        max_length, lowercase = _read_reading(folder)
+        max_length, lowercase = _read_input_limits(folder)
         return SentenceModules(
-            poolings=_poolings(settings[0], folder),
-            steps=steps,
+            poolings=_poolings(pooling_settings, folder),
+            steps=tuple(steps),
             prompts=prompts,
             default_prompt=default_prompt,
             max_length=max_length,
@@ -157,6 +159,14 @@ class _Part(NamedTuple):
 
     kind: str
     path: str
+
+
+def _module_settings(part: _Part, folder: Path) -> dict[str, Any]:
+    """Returns the content of a module's config.json, whose keys are all known; empty without it."""
+    path = folder / part.path / "config.json"
+    settings = _settings(path)
+    check_keys(settings, MODULE_KEYS[part.kind], path)
+    return settings
 
 
 def _read_parts(path: Path) -> list[_Part]:
@@ -227,17 +237,21 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
     return prompts, default_prompt, similarity
 
 
-def _read_reading(folder: Path) -> tuple[int | None, bool]:
-    """Returns the longest input in tokens, and whether texts are lower-cased.
+def _read_input_limits(folder: Path) -> tuple[int | None, bool]:
+    """Returns how many tokens of a text are read, and whether texts are lower-cased.
 
-    The input is None where it is not limited.
+    The number is None if it is not limited.
+
+    Args:
+        folder: A model of sentence-transformers.
     """
     paths = sorted(folder.glob("sentence_*_config.json"))  # of bert, distilbert...
     settings: dict[str, Any] = {}
     if paths:
         settings = _settings(paths[0])
         check_keys(settings, MODULE_KEYS["Transformer"], paths[0])
-    # Folders of release 6 say the length where transformers does, which writes 1e30 for none.
+    # From release 6 on, sentence-transformers writes the length only into transformers' file, where
+    # 1e30 means that it is not limited.
     longest = settings.get("max_seq_length") or _settings(folder / "tokenizer_config.json").get(
         "model_max_length"
     )

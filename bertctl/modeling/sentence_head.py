@@ -202,16 +202,17 @@ def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
     return {f"{_NAME}.{name}": tensor for name, tensor in _weights(head, folder).items()}
 
 
-def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
-    """Returns the folder and the name under which each weight of a head is saved, by its own name.
+def _saved_locations(head: SentenceHead) -> dict[str, tuple[str, str]]:
+    """Returns where each weight of a head is saved: the folder, and the weight's name in its file.
 
-    The folder is empty for a new layer, which was not saved yet. The weights of the classifier have
-    a folder of bertctl's own.
+    The keys are the names of the weights in the head. The folder is empty for a new linear layer,
+    which was not saved yet. The weights of the classifier have a folder of bertctl's own.
     """
     locations = {}
     for name in head.state_dict():
         part, _, rest = name.partition(".")
         locations[name] = (_CLASSES, rest)
+        # A linear layer is named by its number among the steps after the pooling: `dense.2.weight`.
         if part == "dense":
             number, _, parameter = rest.partition(".")
             step = head.sentence_modules.steps[int(number)]
@@ -229,9 +230,11 @@ def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     weights = {}
-    for name, (subfolder, stored_name) in _places(head).items():
+    for name, (subfolder, stored_name) in _saved_locations(head).items():
         path = folder / subfolder / "model.safetensors"
-        if subfolder and (subfolder != _CLASSES or path.is_file()):
+        is_new_layer = not subfolder
+        lacks_classifier = subfolder == _CLASSES and not path.is_file()
+        if not (is_new_layer or lacks_classifier):
             weights[name] = load_file(path)[stored_name]
     return weights
 
@@ -256,7 +259,7 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
         path.write_text(f"{text}\n", encoding="utf-8")
 
     tensors: dict[str, dict[str, Tensor]] = {}
-    for name, (subfolder, stored_name) in _places(head).items():
+    for name, (subfolder, stored_name) in _saved_locations(head).items():
         tensor = copy_tensor(weights[f"{_NAME}.{name}"])
         tensors.setdefault(subfolder, {})[stored_name] = tensor
     for subfolder, of_subfolder in tensors.items():

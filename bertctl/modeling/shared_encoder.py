@@ -232,7 +232,17 @@ class PartlySharedStack(Stack):
     def forward(
         self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False
     ) -> SimpleNamespace:
-        """Returns what a `Stack` does, and computes what the other network has not."""
+        """Returns what a `Stack` does, without the layers that the partner has just computed.
+
+        The partner is the stack of another network, which has the same `_shared` lowest layers. If
+        it has computed them for the same inputs, this stack continues from their output. For
+        partners of its own, it keeps the outputs of the layers in `_ends`.
+
+        Args:
+            x: (B, T, H) states before the first layer.
+            mask: (B, 1, T, T), or None.
+            keeps_all: Whether the states of all layers are returned: then all are computed here.
+        """
         [partner] = self._partners
         if keeps_all:
             return super().forward(x, mask, keeps_all=True)
@@ -261,12 +271,18 @@ def _remember_last_pass(encoder: Any, *, keeps_all: bool) -> None:
         encoder: It is changed in place.
         keeps_all: Whether all hidden states are computed, because some network reads them.
     """
-    if isinstance(getattr(encoder.forward, "last", None), threading.local):
+    remembers_already = isinstance(getattr(encoder.forward, "last", None), threading.local)
+    if remembers_already:
         return
     plain = encoder.forward
     last = threading.local()
 
     def forward(*inputs: Any, **keyword_inputs: Any) -> Any:
+        """Returns the encoder's outputs, those of the thread's last call if the inputs are equal.
+
+        `plain` is the encoder's own forward pass, `last` the arguments and outputs of its last
+        call. With `keeps_all`, the outputs include all hidden states.
+        """
         if keeps_all:
             keyword_inputs["output_hidden_states"] = True
         arguments = dict(enumerate(inputs)) | keyword_inputs

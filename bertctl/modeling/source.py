@@ -122,7 +122,7 @@ class ModelSource:
     def content_hash(self) -> str:
         """Returns the SHA-256 of weights, config and tokenizer.
 
-        It is what the model is, wherever it lies.
+        It identifies the model: copies in other folders have the same hash.
         """
         import hashlib
 
@@ -482,10 +482,20 @@ def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
 
 
 def _declared_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
-    """Yields what each of the tokenizer's files says about lower-casing."""
+    """Yields what each of the tokenizer's files says about lower-casing.
+
+    Args:
+        folder: The model's files.
+        tokenizer: Content of tokenizer.json, None without that file.
+
+    Raises:
+        TypeError: A value that is neither true nor false.
+    """
     settings = folder / "tokenizer_config.json"
     normalizer = (tokenizer or {}).get("normalizer") or {}
-    values = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
+    is_of_bert = normalizer.get("type") == "BertNormalizer"
+    values = [normalizer.get("lowercase") if is_of_bert else None]
+    # With a tokenizer.json, `do_lower_case` has an effect only on the normalizer of BERT.
     if settings.exists() and (tokenizer is None or values[0] is not None):
         values.append(read_json(settings).get("do_lower_case"))
     for value in values:

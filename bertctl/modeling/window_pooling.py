@@ -104,7 +104,11 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
     alone: Any = network.forward
 
     def vectors(**inputs: Tensor) -> Tensor:
-        """Returns (B, D) what the last layer reads of some windows."""
+        """Returns (B, D) inputs of the network's last layer, for one chunk of windows.
+
+        `alone` is the network's own forward pass, `last` its last layer. A hook puts the layer's
+        inputs in place of its outputs, the logits.
+        """
         # Each chunk has half-precision copies of the weights of its own: the gradients of one that
         # they share would be added up in half precision.
         torch.clear_autocast_cache()

@@ -227,8 +227,8 @@ def network_to_train(
     The files may lack weights of the pooler and of the head. These are drawn by torch's generator,
     as transformers does it.
 
-    None if the network is none of `torch_bert.py`, or if its weights can't be told apart from those
-    in the files without transformers.
+    None if only transformers can load the model: `torch_bert.py` has no such network, or it isn't
+    certain which weights of it are in the files.
 
     Args:
         source: The model's files.
@@ -242,20 +242,24 @@ def network_to_train(
     if description is None:
         return None
     kind = auto_class.removeprefix("AutoModelFor")
-    shares = _shares(config, description.family, kind)
+    dropout_shares = _shares(config, description.family, kind)
     has_deviation = type(config.get("initializer_range")) is float  # of new weights
-    if shares is None or not has_deviation or not _is_valid(source.config, description.family):
+    if (
+        dropout_shares is None
+        or not has_deviation
+        or not _is_valid(source.config, description.family)
+    ):
         return None
     network: Encoder | Network | None
     with torch.device("meta"):
         if auto_class == BARE:
-            network = description.encoder(shares, has_pooler=description.family.has_pooler)
+            network = description.encoder(dropout_shares, has_pooler=description.family.has_pooler)
         else:
-            network = description.network(kind, shares)
+            network = description.network(kind, dropout_shares)
     if network is None:
         return None
 
-    weights = {}
+    weights = {}  # those in the files
     new_weights = []
     for name, tensor in description.stored_tensors(network).items():
         if tensor is None:
@@ -263,7 +267,8 @@ def network_to_train(
         else:
             weights[name] = tensor
     new_modules = dict.fromkeys(_module_of(name) for name in new_weights)  # each once, in order
-    # Transformers keeps the weight of a module whose bias alone is new, and draws no whole module.
+    # Below, a module is drawn as a whole. Transformers would keep its weight if only its bias is
+    # new.
     has_half_module = any(_module_of(name) in new_modules for name in weights)
     if (
         _lacks_encoder_weight(network, description.family, new_weights)
@@ -299,8 +304,14 @@ def _has_other_names(
 ) -> bool:
     """Returns whether the files may have new weights of a network under other names.
 
-    Transformers looks up each name with and without the encoder's prefix. A weight under such a
-    name counts if no other parameter of the network has that name in the files.
+    Transformers looks up each name also with the encoder's prefix added or removed. A weight in the
+    files under one of these names may be the new one, unless the name is expected there for another
+    parameter of the network.
+
+    Args:
+        description: The network's family, and the names of the weights in the files.
+        network: The network.
+        new_weights: Names of its parameters that the files seem to lack.
     """
     prefix = f"{description.family.encoder}."
     names: set[str] = set()

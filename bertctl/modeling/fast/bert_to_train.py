@@ -264,7 +264,7 @@ def _config(
     """
     from bertctl.modeling.fast.torch_bert import FAMILIES
 
-    # `num_labels` is not saved beside the names of the labels, whose number it is.
+    # `num_labels` follows from the labels' names, so it isn't saved if these are.
     left_out = set(_NOT_OF_A_MODEL)
     head_fields = {name: value for name, value in head.items() if name != "num_labels"}
     if "id2label" in head:
@@ -273,6 +273,7 @@ def _config(
     model_fields = {name: value for name, value in source.config.items() if name not in left_out}
     config = {
         **model_fields,
+        # The scale of an earlier regression doesn't hold for a new head, which may have its own.
         "score_scale": None,
         **head_fields,
         "dtype": "float32",

@@ -24,12 +24,18 @@ def drawn_share(dropout: nn.Dropout) -> float:
 
 
 def draw_mask(count: int, share: float) -> Tensor | None:
-    """Returns a dropout's 16-bit masks of some elements.
+    """Returns random masks for a dropout: 16 bits per element, all set if the element is kept.
 
-    All bits are set where one is kept, none where it is not.
+    Of an element that is left out, no bit is set. None if all are kept.
+
+    Args:
+        count: Number of elements.
+        share: Share of the elements that is left out, from 0 to below 1.
     """
     if not share:
         return None
+    # An element has 16 random bits, a number from -2^15 to 2^15 - 1. It is kept if the number is at
+    # least the share's: the comparison gives 1 and its negation -1, which has all bits set.
     bits = (
         torch.empty((count + 3) // 4, dtype=torch.int64)
         .random_(-(1 << 63), None)

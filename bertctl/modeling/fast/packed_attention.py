@@ -132,7 +132,7 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
 def first_tokens(
     positions: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
-    """Returns how only the first token of each window looks at its window, and where they are.
+    """Returns the blocks for an attention whose only queries are the windows' first tokens.
 
     None if the first token of a window is padding, as with padding on the left.
 
@@ -142,9 +142,9 @@ def first_tokens(
         blocks: The blocks of windows.
 
     Returns:
-        Pairs for `attend`: a block of windows, whose tokens are looked at, and a block of the same
-        windows with one token each, which looks. And (B,) the numbers of the first tokens among the
-        N tokens.
+        Pairs for `attend`: a block with all tokens of some windows (keys and values), and a block
+        with the first token of each of these windows (queries). And (B,) the numbers of the first
+        tokens among the N tokens.
     """
     token_numbers = (positions % width == 0).nonzero().flatten()
     n_windows = sum(block.windows for block in blocks)
@@ -175,21 +175,22 @@ def attend(
             D.
         shape: Of the outputs: (N, C), or (B, C) where only first tokens look.
         heads: H.
-        looks: Which tokens look at which.
+        looks: Pairs of blocks of the same windows: the tokens of the first one are the keys and
+            values, those of the second one the queries, which may be fewer.
         dropout_mask: Masks of the weights of all blocks, one after the other; None without dropout.
         scale: Factor of the weights that the dropout keeps.
 
     Returns:
         The outputs, and (W x H, Q, L) weights of each block, before their dropout.
     """
-    attended = _room(qkv, shape, looks[-1][1])
+    attended = _empty_output(qkv, shape, looks[-1][1])
     saved = []
     mask_start = 0  # the masks of all blocks lie one behind the other
-    for block, to in looks:
+    for block, looking in looks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
-        scores = torch.bmm(q[:, : to.width], k.transpose(1, 2)).float()
+        scores = torch.bmm(q[:, : looking.width], k.transpose(1, 2)).float()
         if block.padding is not None:
-            scores.view(block.windows, heads, to.width, -1).add_(block.padding)
+            scores.view(block.windows, heads, looking.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
         mask_end = mask_start + weights.numel()
@@ -197,7 +198,7 @@ def attend(
         mask_start = mask_end
         # The scale of the kept weights is applied to the products, which are fewer numbers.
         outputs = torch.bmm(keep(weights, mask), v).mul_(scale)
-        _by_token(outputs[None], heads, to, attended)
+        _by_token(outputs[None], heads, looking, attended)
     return attended, saved
 
 
@@ -217,18 +218,21 @@ def attend_backward(
         qkv: As in `attend`.
         saved: The weights that `attend` returned.
         heads: As in `attend`.
-        looks: As in `attend`.
+        looks: Pairs of blocks as in `attend`: in each, the block of the keys and values, and that
+            of the queries.
         dropout_mask: As in `attend`.
         scale: As in `attend`.
     """
-    qkv_gradient = _room(qkv, qkv.shape, looks[-1][0])
+    qkv_gradient = _empty_output(qkv, qkv.shape, looks[-1][0])
     mask_start = 0
-    for (block, to), weights in zip(looks, saved, strict=True):
+    for (block, looking), weights in zip(looks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
-        g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
-        if to.padding is not None:
+        g = _by_head(gradient[looking.tokens], 1, heads, looking)[0].mul_(scale)
+        if looking.padding is not None:
             # Positions of padding hold the gradient of some other token.
-            g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
+            g.view(looking.windows, heads, looking.width, -1).masked_fill_(
+                looking.padding.mT != 0, 0.0
+            )
         mask_end = mask_start + weights.numel()
         mask = None if dropout_mask is None else dropout_mask[mask_start:mask_end]
         mask_start = mask_end
@@ -243,15 +247,15 @@ def attend_backward(
         of_scores = softmax_gradient(of_weights.to(dtype), weights.to(dtype), -1, dtype)
         of_scores = of_scores.to(weights.dtype)
         of_qkv = q.new_empty(3, *q.shape)  # gradients of queries, keys and values
-        of_qkv[0, :, to.width :] = 0
-        torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])
-        torch.bmm(of_scores.transpose(1, 2), q[:, : to.width], out=of_qkv[1])
+        of_qkv[0, :, looking.width :] = 0
+        torch.bmm(of_scores, k, out=of_qkv[0, :, : looking.width])
+        torch.bmm(of_scores.transpose(1, 2), q[:, : looking.width], out=of_qkv[1])
         torch.bmm(keep(weights, mask).transpose(1, 2), g, out=of_qkv[2])
         _by_token(of_qkv, heads, block, qkv_gradient)
     return qkv_gradient
 
 
-def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
+def _empty_output(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
     """Returns a tensor to be filled block by block; its rows behind the last block are 0.
 
     Args:

@@ -282,7 +282,10 @@ def _in_training(
         positions, blocks = pack(hidden_states, attention_mask)
         flat = hidden_states.flatten(0, 1)
         x = flat.index_select(0, positions).float()
-        if layers[0].shape.dtype is torch.bfloat16:
+        computes_in_bf16 = layers[0].shape.dtype is torch.bfloat16
+        if computes_in_bf16:
+            # For each new number of rows, oneDNN takes time to make code for its bf16 products.
+            # Rounded up, batches have few different numbers.
             multiple = _MULTIPLE_OF_MANY if len(x) > _FEW_TOKENS else _MULTIPLE_OF_FEW
             n_added = -len(x) % multiple
             # The added rows belong to no window, and give no gradient.

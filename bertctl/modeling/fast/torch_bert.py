@@ -326,8 +326,9 @@ class _Saved(_Named):
         self.architecture = family.architecture + kind
         self.saved_config = dict(config)
         self.base_model_prefix = family.encoder
-        widths = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
-        self.config = SimpleNamespace(**{**config, **widths})
+        # Some families call these sizes otherwise in config.json.
+        sizes_as_bert = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
+        self.config = SimpleNamespace(**{**config, **sizes_as_bert})
         self.has_segments = family.has_segments and config["type_vocab_size"] > 1
 
     @property

@@ -79,8 +79,8 @@ def _attend(
     from transformers import AttentionInterface
 
     attend = AttentionInterface()["sdpa"]
-    # T5 adds a bias to the scores, and other masks are added to them: both have the precision of
-    # the queries.
+    # fp32 is only for scores to which nothing is added: T5's bias and masks of numbers are bf16 as
+    # the queries are, and can't be added to fp32 scores.
     has_bias = more.get("position_bias") is not None
     adds_mask = mask is not None and mask.dtype != torch.bool
     is_bf16_training = torch.is_grad_enabled() and query.dtype == torch.bfloat16

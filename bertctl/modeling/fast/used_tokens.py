@@ -276,13 +276,14 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 
 
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
-    """Returns the word table in a file, by its parameter's name, to be read row by row.
+    """Returns the word table in a file of weights, to be read row by row.
 
-    Empty if the network trains its whole word table.
+    The key is the parameter's name. Empty if the network trains its whole word table, not only the
+    rows of the tokens in use.
 
     Args:
-        network: With a `UsedRows`, or without.
-        file: Weights that were saved of it, in fp32.
+        network: It has its word table as a `UsedRows` if only some rows are trained.
+        file: Weights of the network, saved in fp32 by safetensors.
     """
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
@@ -292,10 +293,10 @@ def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
         name: StoredRows(
             np.memmap(
                 file,
-                "<f4",
-                "r",
-                table.first,
-                table.shape,
+                dtype="<f4",
+                mode="r",
+                offset=table.first,
+                shape=table.shape,
             )
         )
         for name, table in tables.items()
