@@ -75,18 +75,19 @@ class EncodedWindows:
 
     @classmethod
     def of(cls, texts: SequenceFeatures, *, n_special: int | None = None) -> Self:
-        """Returns encoded texts, one window each, or several of long ones.
+        """Returns the windows of encoded texts: one of each text, or several of a long one.
 
         Args:
-            texts: Encoded.
-            n_special: Special tokens of a text; without it `all_unknown`, the rows whose tokens are
-                all unknown, is empty.
+            texts: Encoded texts, with their counts of tokens that were cut off or are unknown.
+            n_special: Special tokens of a text. If it is None, the rows whose tokens are all
+                unknown are not looked for, and `all_unknown` is empty.
         """
         encoded, owner = texts.texts_and_rows()
         lost = texts.truncated_tokens
         all_unknown = np.empty(0, dtype=np.int64)
         if n_special is not None:
-            # Of each text before it was cut, as `unknown` counts, and without special tokens.
+            # `unknown` counts the tokens of a text before it was cut, so all of these are counted
+            # here, too. Special tokens are always known.
             n_tokens = texts.tokens + lost - n_special
             all_unknown = np.flatnonzero((texts.unknown > 0) & (texts.unknown == n_tokens))
         return cls(
@@ -259,20 +260,20 @@ class _Side:
     ) -> Self:
         """Encodes texts, or lists of words.
 
-        Each word is encoded as it occurs in a text, as fine-tuning reads it: behind a space, if the
-        tokenizer distinguishes that.
+        A tokenizer may have other tokens for a word after a space. For such a tokenizer, each word
+        gets a space before it, as in a text.
 
         Args:
             tokenizer: With truncation and padding off.
             texts: N texts, or N lists of words.
             are_words: Whether they are lists of words.
-            before: Characters of the prompt before each text, which `spans` do not count.
+            before: Characters of the prompt at the beginning of each text (not of lists of words).
+                The spans of tokens are counted from behind it.
         """
+        n_put_before = 0 if are_words else before  # characters that are no part of text or word
         if are_words and needs_space(tokenizer):
-            space = 1
             texts = [_with_spaces(words) for words in texts]
-        else:
-            space = 0
+            n_put_before = 1
         tokens_by_text: list[list[_Token]] = []
         text_chunks = [texts] if are_words else chunks(texts)
         for chunk in text_chunks:
@@ -293,7 +294,6 @@ class _Side:
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
         words = np.array([word for _, _, word in flat], dtype=np.int64)
         lengths = np.array([*map(len, tokens_by_text)], np.int64)
-        n_put_before = space if are_words else before  # characters that the text itself lacks
         return cls(Ragged.joined(ids, lengths), np.maximum(spans - n_put_before, 0), words)
 
 

@@ -257,13 +257,18 @@ class Encoder:
     def texts(
         self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
     ) -> list[Floats32]:
-        """Returns (N, D) vectors of the rows for each layer and pooling.
+        """Returns (N, D) vectors of the rows, an array for each pair of layer and pooling.
 
-        Windows of one row are pooled together; see `join_windows`.
+        The vectors of a row's windows become one vector; see `join_windows`.
+
+        Args:
+            windows: Windows of N rows.
+            done: Called with the number of windows of each batch.
         """
         vectors_by_pair = [
             np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes
         ]
+        # `_pooled` adds "pooler" and "model", which `self.pairs` has for the last layer alone.
         poolings = [how for how in self.spec.poolings if how not in _OF_LAST]
         for batch in self._forward(windows.encoded):
             by_layer = {layer: self._pooled(batch, layer, poolings) for layer in self.spec.layers}
@@ -271,7 +276,8 @@ class Encoder:
                 target[batch.indices] = by_layer[layer][how].float().cpu().numpy()
             if done is not None:
                 done(len(batch.indices))
-        if len(windows.owner) != windows.rows:
+        has_several_windows = len(windows.owner) != windows.rows
+        if has_several_windows:
             counts = self._counted(windows.encoded)
             vectors_by_pair = [
                 join_windows(
@@ -422,7 +428,7 @@ class Encoder:
             yield from side_by_side(work, plan, self.engine.at_once(self._budget))
 
     def _batch(self, encoded: EncodedTexts, special: "Tensor", indices: Ints) -> "_EncodedBatch":
-        """Returns the states of some texts, and which tokens are of the text and are pooled.
+        """Returns the hidden states of some texts, and which of their tokens count in a mean.
 
         Args:
             encoded: All texts.
@@ -438,10 +444,10 @@ class Encoder:
             counted = None
         else:
             counted = is_text & ~torch.isin(inputs["input_ids"], special)
-        is_full = bool(is_text.all())
-        if is_full:  # no padding to mask
+        has_padding = not bool(is_text.all())
+        if not has_padding:  # there is nothing to mask
             del inputs["attention_mask"]
-        states, pooled = read_states(
+        states, pooler_output = read_states(
             self.engine.backend,
             self._table,
             inputs,
@@ -451,9 +457,9 @@ class Encoder:
         return _EncodedBatch(
             indices,
             states,
-            pooled,
-            None if is_full else is_text,
-            counted,
+            pooled=pooler_output,
+            mask=is_text if has_padding else None,
+            counted=counted,
         )
 
     def _counted(self, encoded: EncodedTexts) -> Ints:

@@ -154,20 +154,22 @@ def _refuse(source: ExportFolder, reason: str) -> NoReturn:
 
 
 def _cls_last(source: ExportFolder, engine: Engine) -> bool:
-    """Returns whether [CLS] ends a text.
+    """Returns whether [CLS] ends an encoded text (True) or begins it (False).
 
     Raises:
-        UsageError: The tokenizer names no such token.
+        UsageError: The tokenizer names no [CLS], or puts it neither first nor last.
     """
     token = _cls_token(source)
     if token:
         number = engine.tokenizer.token_to_id(token)
     else:
         number = None
-    slots = Layout.of(engine.tokenizer, pair=False).slots
-    if number is not None and number in slots[0].ids:
+    slots = Layout.of(engine.tokenizer, pair=False).slots  # special tokens, text, special tokens
+    ids_before_text = slots[0].ids
+    ids_behind_text = slots[-1].ids
+    if number is not None and number in ids_before_text:
         return False
-    if number is not None and number in slots[-1].ids:
+    if number is not None and number in ids_behind_text:
         return True
     raise UsageError("the model puts no [CLS] into a text", remedy="Use `pooling=mean`.")
 

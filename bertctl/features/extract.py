@@ -12,7 +12,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -311,8 +311,9 @@ def _opened_model(
 ) -> tuple[ModelFiles, VectorSpec, LongText]:
     """Returns the model's files, what its vectors are made of, and how long texts are read.
 
-    If the recipe names no length, and vectors are made as the model's folder says, the folder's
-    length is taken, too. No length is longer than an export was made for.
+    With the pooling `model`, vectors are made as the modules in a sentence-transformers folder say.
+    Then the length is taken from that folder, too, unless the recipe names one. An export reads no
+    more tokens than it was made for.
 
     Args:
         recipe: Names the model and perhaps the length.
@@ -321,8 +322,10 @@ def _opened_model(
     """
     is_length_open = "max_length" not in recipe.model.model_fields_set
     by_folder = "model" in vectors.poolings and is_length_open
-    if by_folder:  # the length is in the folder; until that is read, 4 suits every model
-        source = find_files(recipe.with_fields("model", max_length=4).model)
+    if by_folder:
+        # The length is in the folder, which isn't read yet. No model refuses so short a length.
+        provisional_length = 4
+        source = find_files(recipe.with_fields("model", max_length=provisional_length).model)
     else:
         source = find_files(recipe.model)
     spec = VectorSpec.of(vectors, source, long.pooling)
@@ -430,11 +433,12 @@ def extract(
 def _state_and_store(job: ExtractJob, workers: Workers) -> tuple[Path, Path]:
     """Returns the paths of this process's state file and of its folder of vectors.
 
-    They are OUT.json and OUT.parts/0 of one process, OUT.parts/RANK.json and OUT.parts/RANK of one
-    of several. Those of a shard that will be merged are OUT.parts/K-of-N.json and OUT.parts/K-of-N.
+    A single process has OUT.json and OUT.parts/0. One process of several has OUT.parts/RANK.json
+    and OUT.parts/RANK. A shard that will be merged has OUT.parts/K-of-N.json and OUT.parts/K-of-N.
     """
-    if job.sharing.shard and job.sharing.paths:
-        [record] = job.sharing.paths
+    will_be_merged = bool(job.sharing.shard and job.sharing.paths)
+    if will_be_merged:
+        [record] = job.sharing.paths  # a shard knows only the path of its own record
         return record, record.with_suffix("")
 
     folder = job.folder / str(workers.rank)
@@ -645,8 +649,13 @@ def _left_by_an_earlier_attempt(
 ) -> dict[str, Any] | None:
     """Returns the state of an earlier attempt that this one continues; None for a new start.
 
-    A finished file is replaced, as every file that a command writes. An unfinished one is hours of
-    work, so `overwrite` has to say that it may go.
+    Without `resume`, a finished file is replaced, like every file that a command writes. An
+    unfinished attempt is hours of work, so only `overwrite` lets it be replaced.
+
+    Args:
+        job: The extraction, with its options `resume` and `overwrite`.
+        state_path: The state file that the earlier attempt wrote, if there was one.
+        settings: Settings of this attempt, as the state file has them.
 
     Raises:
         UsageError: An unfinished attempt and neither `resume` nor `overwrite`; one with other
@@ -667,8 +676,10 @@ def _left_by_an_earlier_attempt(
             f"{state_path} does not describe vectors, so it is not replaced",
             remedy="Choose another file with `output=`.",
         )
+    is_finished = state["complete"]
     is_deleted = not output.exists()
-    if state["complete"] and (is_deleted or not job.resume):
+    # A finished file is made anew if it has been deleted, or if nobody asked to resume.
+    if is_finished and (is_deleted or not job.resume):
         return None
     if not job.resume:
         raise UsageError(
@@ -752,6 +763,8 @@ def _settings(
 ) -> dict[str, Any]:
     """Returns what OUT.json says of how vectors were made, which a resumed attempt must share."""
     spec = encoder.spec
+    modules = spec.sentence_modules
+    prompt = {} if modules is None else {"prompt": modules.prompt()}
     return {
         "schema": SCHEMA,
         "source": job.source,
@@ -761,10 +774,10 @@ def _settings(
         "pooling": layout.pooling,
         "special_tokens": spec.special_tokens,
         "normalize": spec.normalize,
-        **({} if spec.sentence_modules is None else {"prompt": spec.sentence_modules.prompt()}),
+        **prompt,
         "max_length": job.long.max_length,
         "stride": job.long.stride if job.long.mode == "window" else None,
-        **job.long.fields(),
+        **job.long.fields(),  # `long_text`, unless texts are cut as usual
         "precision": encoder.engine.compute.precision,
         "backend": job.backend,
         "dtype": job.dtype,
@@ -777,10 +790,13 @@ def _settings(
 def _finish(
     job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers
 ) -> dict[str, Any]:
-    """Writes the file, in the first process, once all have stored their rows.
+    """Writes the output file and OUT.json, once all vectors are stored; deletes the stored ones.
+
+    Only the first process writes. If several processes or shards computed the vectors, their
+    stores are joined first.
 
     Args:
-        job: Where to.
+        job: Names the output, and in a merge the records of the shards.
         layout: Arrays of the file.
         state: Progress of this process.
         workers: The processes, which must have read the same input.
@@ -789,25 +805,20 @@ def _finish(
         The content of OUT.json; empty in all processes but the first.
     """
     workers.agree(state.document(complete=True)["texts_sha256"])
-    if workers.rank:
+    if not workers.is_first:
         workers.wait()
         return {}
-    folder = job.folder / "0"
     progress = state.progress
-    n_vectors = progress.store.get("vectors", 0)
-    if workers.count > 1 or job.sharing.paths:
+    if workers.count > 1:
+        records = [job.folder / f"{rank}.json" for rank in range(workers.count)]
+    else:
+        records = list(job.sharing.paths)  # of the shards that are merged
+    if records:
         folder = job.folder / "joined"
-        paths = job.sharing.paths or [job.folder / f"{i}.json" for i in range(workers.count)]
-        states = [json.loads(path.read_text(encoding="utf-8"))["progress"] for path in paths]
-        for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
-            setattr(progress, name, sum(process_state[name] for process_state in states))
-        n_vectors = sum(process_state["store"]["vectors"] for process_state in states)
-        # Each process knows all chunks, but only of its own how many vectors they have.
-        chunks_in_order = [
-            (process, rows, states[process]["chunks"][i][2])
-            for i, (process, rows, _) in enumerate(states[0]["chunks"])
-        ]
-        join_stores([path.with_suffix("") for path in paths], chunks_in_order, folder, layout)
+        n_vectors = _join_parts(records, progress, layout, folder)
+    else:
+        folder = job.folder / "0"
+        n_vectors = progress.store.get("vectors", 0)
     write_features(job.output, layout, folder)
     final = state.document(complete=True) | {"shape": [n_vectors, *layout.vector_shape]}
     if job.sharing.shard:
@@ -816,6 +827,31 @@ def _finish(
     shutil.rmtree(job.folder, ignore_errors=True)
     workers.wait()
     return final
+
+
+def _join_parts(
+    records: Sequence[Path], progress: _Progress, layout: VectorLayout, folder: Path
+) -> int:
+    """Joins the vectors of several processes or shards, and returns how many vectors there are.
+
+    Args:
+        records: State file of each process or shard; beside it is its folder of vectors.
+        progress: Receives the sums of the counts of tokens.
+        layout: Arrays of the vectors.
+        folder: New folder of the joined vectors.
+    """
+    states = [json.loads(record.read_text(encoding="utf-8"))["progress"] for record in records]
+    for name in ("truncated", "lost_tokens", "unknown_tokens", "tokens"):
+        setattr(progress, name, sum(part_state[name] for part_state in states))
+
+    # Every state lists all chunks of the input, each as (part, rows, vectors). But a state counts
+    # the vectors of its own chunks only, so that number comes from the part that computed them.
+    chunks_in_order = []
+    for number, (part, rows, _) in enumerate(states[0]["chunks"]):
+        _, _, n_vectors = states[part]["chunks"][number]
+        chunks_in_order.append((part, rows, n_vectors))
+    join_stores([record.with_suffix("") for record in records], chunks_in_order, folder, layout)
+    return sum(part_state["store"]["vectors"] for part_state in states)
 
 
 def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any]:

@@ -281,10 +281,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
 
     trainer = ProbeTrainer(job, labels, on_step=on_step)
     n_train = len(labels_of(train))
-    # Pairs of indices: rows to train on, rows held out. The first pair are the splits themselves.
-    hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
+    # A hold-out is a pair of indices into `labels`: what is trained on, and what is held out. The
+    # first one is the recipe's own splits; `probe.repeats` adds others.
+    own_hold_out = (np.arange(n_train), np.arange(n_train, len(labels)))
+    hold_outs = [own_hold_out, *other_hold_outs(job)]
+    # Each hold-out chooses its strength by cross-validation on the rows that it trains on.
     folds = [trainer.check(rows) for rows, _ in hold_outs]
-    # Hold-outs of like rows have like messages; each is said once.
+    # Similar hold-outs have the same messages; each message is reported once.
     sentences = itertools.chain.from_iterable(fold.sentences() for fold in folds)
     for sentence in dict.fromkeys(sentences):
         listener.say(sentence)
@@ -312,8 +315,8 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     listener.say(f"scoring: layer {best.layer.name}, {best.pooling} pooling")
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
-    # Layers and strengths are chosen by cross-validation on the training rows.
-    # A choice among several makes scores on that split optimistic, so metrics.json records it.
+    # Layer and strength were chosen by cross-validation on the training rows. A choice among
+    # several candidates makes scores on those rows optimistic, so metrics.json records it.
     n_candidates = {"layer": len(table), "C": len(job.settings.strengths)}
     choices = {name: {"split": "train", "of": n} for name, n in n_candidates.items() if n > 1}
     scores = job.metrics(results) | {

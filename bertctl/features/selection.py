@@ -150,9 +150,10 @@ class ProbeTrainer:
         self._gold = []
         for rows in rows_of_splits:
             self._gold += [job.task.gold(rows, i) for i in range(len(rows))]
+        # The group of each row, such as its author, which intervals of scores keep whole.
         self._clusters = job.data.groups_of(*splits)
-        # (N,) number of the group that each row or word is in. Folds keep groups whole: the words
-        # of a sentence, and texts of one group.
+        # (N,) number of the group of each row or word, which folds keep whole. For words it is
+        # their sentence.
         if job.by_word:
             self._groups = _sentences(job)
         else:
@@ -289,18 +290,20 @@ class ProbeTrainer:
         )
 
     def _lines(self, logits: Floats32, rows: Ints) -> list[dict[str, Any]]:
-        """Returns gold and predicted answers of rows, or of the sentences whose words these are.
+        """Returns gold and predicted answers of rows, in the form that metrics are computed from.
+
+        For words, an answer is the tags of a whole sentence.
 
         Args:
             logits: (n, C) logits of rows or words.
-            rows: (n,) which of them.
+            rows: (n,) indices of these rows or words; the words of a sentence are all there.
         """
         job = self._job
         features = self._job.features["train"]
         answered = rows  # indices of rows, or of sentences
         decoded_rows = self._rows
         if job.by_word:
-            # The words make up whole sentences, one after the other.
+            # The words are grouped into their sentences: which ones, and how long each is.
             answered, counts = np.unique(self._groups[rows], return_counts=True)
             features = replace(features, starts=starts_of(counts))  # type: ignore[type-var]
             decoded_rows = decoded_rows.select(answered.tolist())

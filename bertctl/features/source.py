@@ -66,23 +66,24 @@ class Input:
     def readings(self, *, listener: Listener = SILENT) -> Iterator[Reading]:
         """Returns the rows in order, `READ_ROWS` at once, with the columns that they are from.
 
-        They are those of rows in memory, of a data set of the catalog, or of files or stdin (`-`).
+        The rows are in memory, in a data set of the catalog, in files, or come from stdin (`-`).
 
         Raises:
             UsageError: An unknown format, data set or split; columns that can't be guessed.
             DataError: Rows that are not what they should be.
-            UnavailableError: Not there.
+            UnavailableError: The file or the data set does not exist, or can't be had.
         """
         if isinstance(self.names, MemoryFile):
             return self._read(self.names, TEXT_READER, listener)
         names = [self.names] if isinstance(self.names, str) else self.names
         is_one_name = len(names) == 1 and not is_pattern(names[0])
-        # A name of which there is no file is that of a data set.
+        # A name is that of a data set if there is no file of that name.
         if is_one_name and self.name != "-" and not Path(self.name).exists():
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
             rows_at_once = _with_text(rows).parts(READ_ROWS)
-            return (Reading(some_rows, {}, self.settings) for some_rows in rows_at_once)
+            no_columns: dict[str, str] = {}  # of a file: the data set's columns are known
+            return (Reading(some_rows, no_columns, self.settings) for some_rows in rows_at_once)
         if self.split:
             raise UsageError(
                 "`split=` is for a data set by its name", remedy="Leave it out for a file."

@@ -44,23 +44,23 @@ _OFFSETS_PROBE = "Ab cd, ef (gh) 12ab. I"
 def repair_offsets(tokenizer: Tokenizer) -> None:
     """Stops byte-level post-processors from trimming offsets where that cuts letters off.
 
-    A token's blank is trimmed from its offsets as if it stood in the text. Where the pre-tokenizer
-    puts the blank there itself, as behind another splitter (RobBERT), the token's first letter is
-    lost instead. Offsets that are not trimmed are right; they may begin with the blank that is in
-    the text.
+    Trimming leaves the blank at the beginning of a token out of the token's offsets. That is right
+    if the blank is in the text. But a pre-tokenizer may add the blank itself (RobBERT's does), and
+    then trimming takes away the first letter of the word instead. There it is switched off.
     """
     processors = [
         part for part in _post_processors(tokenizer) if getattr(part, "trim_offsets", False)
     ]
     if not processors:
         return
-    # Trimming is right if it takes away blanks and nothing else, which a probe shows.
+    # Trimming is right if it takes away blanks and nothing else. A text encoded with and without
+    # trimming shows whether it does.
     trimmed = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
     for processor in processors:
         processor.trim_offsets = False
     complete = tokenizer.encode(_OFFSETS_PROBE, add_special_tokens=False).offsets
     if trimmed == [without_blanks(_OFFSETS_PROBE, start, end) for start, end in complete]:
-        processors[0].trim_offsets = True  # a second one would trim once more
+        processors[0].trim_offsets = True  # only one: a second processor would trim once more
 
 
 def _post_processors(tokenizer: Tokenizer) -> list[Any]:

@@ -43,6 +43,7 @@ class StatsCollector:
         batch_size: int = 32,
         fixed_length: int = 128,
     ) -> None:
+        # Texts are encoded without special tokens, whose number is added to the lengths.
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
         text_layout = Layout.of(tokenizer, pair=False, special_tokens=special_tokens)
         pair_layout = Layout.of(tokenizer, pair=True, special_tokens=special_tokens)
@@ -51,8 +52,9 @@ class StatsCollector:
         self._words = WordCounter(tokenizer)
         self._batch_size = batch_size
         self._fixed_length = fixed_length
-        self._lengths = [np.zeros(0, dtype=np.int32)]  # for each chunk; empty where there is none
-        self._bare_tokens = 0  # without special tokens
+        # Tokens of each text, an array for each chunk. The empty one is for an input without texts.
+        self._lengths = [np.zeros(0, dtype=np.int32)]
+        self._bare_tokens = 0  # of all texts, without special tokens
 
     def add(self, chunk: TextChunk) -> None:
         """Counts a chunk."""

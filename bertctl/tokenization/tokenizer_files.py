@@ -372,7 +372,10 @@ def _locate(name: str) -> Path:
 
 
 def _default_model(listener: Listener) -> str:
-    """Returns the default model, or an installed one with its vocabulary if that isn't cached."""
+    """Returns the name of the default model, or of a stand-in if the default is not cached.
+
+    The stand-in is a model with the same vocabulary, if the package that contains it is installed.
+    """
     repo_folder = f"models--{MODELS[DEFAULT_MODEL].hub_id.replace('/', '--')}"
     snapshots = cache_folder() / repo_folder / "snapshots"
     is_cached = any(any(snapshots.glob(f"*/{file}")) for file in ("tokenizer.json", "vocab.txt"))

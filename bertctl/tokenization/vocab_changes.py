@@ -196,13 +196,17 @@ def _kept_ids(
 ) -> set[int]:
     """Returns the ids of the tokens that shrinking keeps.
 
+    They are the tokens that the corpus uses, single characters, and tokens with a purpose: special
+    and added ones, and those that unknown characters become.
+
     Args:
         tokenizer: The tokenizer before.
         model: Its `model` in tokenizer.json.
         tokens: V tokens by id.
         used: (V,) how often the corpus uses each token.
     """
-    # RoBERTa and its like count positions from the padding's id, which is 1.
+    # Ids 0 and 1 stay what they are if both tokens are kept. RoBERTa and models like it need that:
+    # they number the positions of tokens from the padding's id, which is 1.
     kept_ids = {0, 1, *special_ids(tokenizer), *tokenizer.get_added_tokens_decoder()}
 
     named_tokens = {*SPECIAL_TOKENS, model.get("unk_token")}

@@ -73,25 +73,29 @@ class WordStarts:
 def _goes_on(tokenizer: Tokenizer) -> Bools | None:
     """Returns (V,) whether a token continues a word; None if the token alone does not show it.
 
-    The token shows it in two kinds of tokenizers. In BERT's pipeline a continuing token begins with
-    `##`. In SentencePiece that does not cut texts into words first (Gemma's tokenizer, which mmBERT
-    has), a token that begins a word has the mark of a space; to the library the whole text would be
-    one word.
+    The token shows it in two kinds of tokenizers. In BERT's, a token that continues a word begins
+    with `##`. In SentencePiece without a pre-tokenizer that cuts texts into words (Gemma's, which
+    mmBERT has), a token that begins a word has the mark of a space.
     """
     names = tokens_by_id(tokenizer)
     prefix = continuation_prefix(tokenizer)
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer) and prefix:
         return np.array([name.startswith(prefix) for name in names])
-    if tokenizer.normalizer is None:
-        text = "a a"
-    else:
-        text = tokenizer.normalizer.normalize_str("a a")
+
+    # Whether the pre-tokenizer cuts at spaces shows in a text of two words. It reads normalised
+    # texts, in which a space may be a mark already.
+    two_words = "a a"
+    if tokenizer.normalizer is not None:
+        two_words = tokenizer.normalizer.normalize_str(two_words)
     cuts_into_words = (
         tokenizer.pre_tokenizer is not None
-        and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1
+        and len(tokenizer.pre_tokenizer.pre_tokenize_str(two_words)) > 1
     )
-    if cuts_into_words or not any(name.startswith(PIECE_SPACE) for name in names):
+    marks_spaces = any(name.startswith(PIECE_SPACE) for name in names)
+    if cuts_into_words or not marks_spaces:
         return None
+
+    # Added tokens, such as [CLS], are words of their own.
     added = tokenizer.get_added_tokens_decoder()
     return np.array(
         [not name.startswith(PIECE_SPACE) and i not in added for i, name in enumerate(names)]

@@ -130,12 +130,14 @@ class TrainingTraits:
 
 
 def _majority_share(data: LoadedData, task: Task) -> float:
-    """Returns the share of the training rows with the most frequent label.
+    """Returns the share of the training rows with the most frequent label; 0 if it decides nothing.
 
-    It is 0 where nothing follows from it.
+    A large share makes accuracy a poor metric. So it matters only where rows have a single label
+    and accuracy would be the metric, because the data set does not name another one.
     """
-    has_metric = data.dataset is not None and data.dataset.primary_metric is not None
-    if has_metric or task.name != "text-classification" or task.primary_metric != "accuracy":
+    has_metric_of_dataset = data.dataset is not None and data.dataset.primary_metric is not None
+    would_be_accuracy = task.name == "text-classification" and task.primary_metric == "accuracy"
+    if has_metric_of_dataset or not would_be_accuracy:
         return 0.0
     labels = data.splits["train"].columns["label"]
     counts = Counter(label for label in labels if label is not None)

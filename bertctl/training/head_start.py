@@ -157,6 +157,8 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         return _no_time(job, started, listener)
     sample = SampledFeatures(features, windows)
     network = job.loaded.network
+    # A pooler's dense layer stands between the encoder and the last layer. If the state of the
+    # first token predicts better than the pooler's output, it is made to pass that state on.
     dense = _layer_to_pass(job)
     # All processes read their parts. The first one fits the regression and tells the others.
     vectors = head_vectors(
@@ -276,10 +278,10 @@ def head_vectors(
 
 
 def _layer_to_pass(job: Job) -> Any:
-    """Returns the dense layer between the first token's state and the last layer.
+    """Returns the pooler's dense layer, between the first token's state and the last layer.
 
-    It is None if there is no such layer, it is initialised anew, or texts are read in several
-    windows.
+    It is None if there is no such layer, or if its weights should not be chosen by a regression:
+    layers are initialised anew, texts are read in several windows, or the task is not about texts.
     """
     from bertctl.modeling.heads import dense_layer
 

@@ -199,18 +199,21 @@ def average_entry(
 ) -> dict[str, Any]:
     """Returns what metrics.json has about averaged weights.
 
-    It has their steps, both values of the metric, and whether the mean is kept. A better metric
-    decides. With the tie breaker `loss`, the mean is also kept if its loss is lower and the 95 %
-    interval of the paired difference in the metric includes 0: the best evaluation is the best of
-    several on the same rows, and owes a part of its lead to luck. The mean was not chosen by its
-    score. `docs/benchmarks.md` has the runs that this was measured on.
+    The mean is kept if its metric is better. With the tie breaker `loss`, it is also kept if its
+    loss is lower and the 95 % interval of the paired difference in the metric includes 0. The best
+    weights were chosen among several evaluations by their score on these rows, so a part of their
+    lead is luck; the mean was not. `docs/benchmarks.md` has the runs that this was measured on.
 
     Args:
         mean: Scores of the mean of the weights.
         best: Scores of the best weights alone, on the same rows.
         metric: The primary metric.
-        state: Says which steps were averaged.
+        state: Its `ranked` lists the weights that were averaged, as pairs of score and step.
         tie_breaker: As in the recipe, `first` or `loss`.
+
+    Returns:
+        The averaged `steps`, the metric of the mean (`value`) and of the best weights
+        (`best_value`), and whether the mean is `kept`.
     """
     value = mean.metrics[metric].value
     best_value = best.metrics[metric].value

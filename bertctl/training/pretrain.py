@@ -160,7 +160,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         DataError: A corpus with a weight has no window, or no corpus has one.
     """
     section = recipe.pretraining
-    # Number of the corpus of each window, whose row is the number of a document.
+    # Number of the corpus that each window is from. A window knows the number of its document, and
+    # a corpus the number of its first document.
     corpora = np.searchsorted(corpus.train.corpora, windows.rows, side="right") - 1
     window_counts = np.bincount(corpora, minlength=len(corpus.names)).tolist()
     counts = dict(zip(corpus.names, window_counts, strict=True))
@@ -175,7 +176,9 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
             + " ".join(f"`pretraining.mix={name}=1`" for name in corpus.names),
         ) from error
     empty = [name for name, number in counts.items() if not number]
-    if empty and (weights or not len(windows)):
+    # Without weights, an empty corpus does no harm as long as another one has windows.
+    is_empty_one_needed = weights is not None or not len(windows)
+    if empty and is_empty_one_needed:
         message = f"the corpus '{empty[0]}' has no window to train on"
         raise DataError(message, remedy="Leave it out, or give it longer texts.")
     if weights is None:

@@ -211,10 +211,13 @@ class Planner:
         self.costs = costs
         self.steps_seen = 0
         self._limit = limit
+        # Seconds that are planned with: a little less than the limit, as a reserve.
         self._target = limit - min(_RESERVE_SHARE * limit, _LARGEST_RESERVE)
         self._whole_steps = whole_steps
         self._evaluate_every = evaluate_every
-        # (B + 1,) work of the first 0, 1, ..., B batches of this epoch together.
+        # "Work" is what the time of a batch is proportional to; see `_Work`. This is the (B + 1,)
+        # work of the first 0, 1, ..., B batches of the epoch together. `begin_epoch` replaces the
+        # values, which are those of an epoch of one batch.
         self._work_before: Floats = np.array([0.0, 1.0])
         # Seconds and work of each step, but the first one, which is slower.
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
@@ -255,10 +258,11 @@ class Planner:
             self._measured.append((seconds, work))
 
     def pace(self, steps: int = 0) -> float:
-        """Returns the seconds of a unit of work, as the latest steps show.
+        """Returns the seconds that a unit of work takes, by the latest steps that were measured.
 
-        Before a second step was measured, it is the pace before an interruption, or a guess from
-        the first step.
+        The work of a step is the size of its batch, as `begin_epoch` received it. The first step
+        is slower and doesn't count. Before a second step was measured, the pace before an
+        interruption is returned, or a guess from the first step.
 
         Args:
             steps: How many of the latest steps count; at least `_FEWEST_OF_PACE` do.
@@ -458,14 +462,17 @@ class TimeLimitedSteps(StepPlan):
         self._mark = time.perf_counter()
 
     def after_evaluation(self, state: TrainingState) -> None:
-        """Notes the seconds of an evaluation, and those of the scoring in it."""
+        """Notes how long the evaluation that just ended took, and how long the scoring in it.
+
+        An evaluation also saves the weights if they are the best so far.
+        """
         now = time.perf_counter()
-        scored = self._scoring_seconds()
+        scoring_seconds = self._scoring_seconds()  # of all evaluations so far
         self._planner.costs.note_evaluation(
-            now - self._mark, scored - self._scored_before, self._planner.pace()
+            now - self._mark, scoring_seconds - self._scored_before, self._planner.pace()
         )
-        self._scored_before = scored
-        self._mark = now
+        self._scored_before = scoring_seconds
+        self._mark = now  # the next step begins
         state.clock_seconds = self._used()
 
     def outcome(self, state: TrainingState) -> TimeLimitOutcome:
@@ -501,22 +508,25 @@ class TimeLimitedSteps(StepPlan):
         return int(steps), int(next_check)
 
     def _announce(self, steps: int, state: TrainingState) -> None:
-        """Reports how many steps fit into the limit, or warns if even the end doesn't fit.
+        """Reports how many steps fit into the limit, or warns that the limit is too short.
 
         The number is reported once a few steps were measured, and again if it changes by more than
-        a quarter.
+        a quarter. The warning is for a run that must stop now and will still be clearly late, as
+        the last scoring and the files take time, too.
 
         Args:
-            steps: The new plan; `self.steps` is the present one.
+            steps: The new plan: number of steps of the run. `self.steps` is the present one.
             state: Of the training.
         """
         used = self._used()
-        if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
+        no_step_fits = steps == state.step
+        if no_step_fits and self._planner.overrun(state.step, used) > 0.05 * self._limit:
             self._warn_too_short(state, used)
             return
-        is_known = self._planner.steps_seen >= _FEWEST_MEASURED or steps != self.steps
+        # Before a few steps were measured, the planner changes a plan only if hardly any step fits.
+        is_reliable = self._planner.steps_seen >= _FEWEST_MEASURED or steps != self.steps
         is_small_change = abs(steps - self.steps) <= max(_FEW_STEPS, self.steps // 4)
-        if not is_known or (self._is_announced and is_small_change):
+        if not is_reliable or (self._is_announced and is_small_change):
             return
 
         self._is_announced = True

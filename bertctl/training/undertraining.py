@@ -107,13 +107,11 @@ def rising_scores(
     interval_width: float,
     sign: float = 1.0,
 ) -> list[float]:
-    """Returns the scores of a training whose primary metric still rose beyond noise.
+    """Returns the scores of a training whose primary metric still rose at its end; else none.
 
-    It is an empty list where it did not.
-
-    It did if the last evaluation was the best one and is better than that after two thirds of the
-    training by more than two standard errors, and that last third brought a fifth of the whole rise
-    or more.
+    Three things must be true. The last evaluation was the best one. It beats the best score of the
+    first two thirds of the training by more than two standard errors. And the last third brought a
+    fifth of the whole rise or more.
 
     Args:
         history: Lines of history.jsonl.
@@ -136,7 +134,9 @@ def rising_scores(
     earlier = [value for step, value in scored[:-1] if step <= _REFERENCE_SHARE * last_step + 0.5]
     if not earlier:
         return []
-    noise = _PAIRED_NOISE * interval_width / _INTERVAL_WIDTH
+    # Standard error of one score, from its interval, and then of the difference of two scores.
+    standard_error = interval_width / _INTERVAL_WIDTH
+    noise = _PAIRED_NOISE * standard_error
     rise = last_score - max(earlier)
     whole_rise = last_score - scored[0][1]
     is_beyond_noise = rise > _STANDARD_ERRORS * noise

@@ -218,12 +218,13 @@ class Checkpoints:
             self._failure = error
 
     def _write(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
-        """Writes a checkpoint, its manifest last, and deletes those before the last ones.
+        """Writes a checkpoint, its manifest last, and deletes all but the `KEPT` newest ones.
 
         Args:
             snapshot: Weights, optimizer and random states.
-            part: Folder where it is written; `begun` renames it at its end.
-            begun: As `_begin` returned it.
+            part: Folder under a temporary name, which `_begin` made.
+            begun: Context that `_begin` opened. At its end it renames the folder to its final name,
+                or deletes the folder after an error.
         """
         from safetensors.torch import save_file
 
@@ -242,6 +243,7 @@ class Checkpoints:
             write_json(
                 part / _MANIFEST, {"schema": SCHEMA, "recipe_hash": self._hash, "files": files}
             )
+            # A resumed run may save a checkpoint of the same step again; this one replaces it.
             shutil.rmtree(final, ignore_errors=True)
         for outdated in sorted(final.parent.glob("step-*"))[:-KEPT]:
             shutil.rmtree(outdated, ignore_errors=True)

@@ -22,20 +22,20 @@ class Due:
     """
 
     def __init__(self, every: str | None, *, pause: float) -> None:
-        self._pause = pause
+        self._pause = pause  # seconds that must have passed before the end of an epoch counts
         self._off = every == "off"
         if every and not self._off:
             amount, unit = every.split()  # such as `500 steps` or `10 minutes`
         else:
             amount = "0"
             unit = ""
-        # 0 of a unit: not by this unit.
+        # The interval is in steps or in seconds. The other number is 0, which means no interval.
         self._steps = int(amount) if unit == "steps" else 0
         if unit == "minutes":
             self._seconds = 60.0 * int(amount)
         else:
             self._seconds = 0.0
-        self._last = time.monotonic()
+        self._last = time.monotonic()  # when the last checkpoint was due, or the run began
 
     def __call__(self, step: int, *, epoch_over: bool) -> bool:
         """Returns whether a checkpoint is due after this step; if it is, the clock starts again.

@@ -43,10 +43,10 @@ class BestWeights:
         breaks_ties: bool = False,
     ) -> None:
         self._folder = folder
-        self._keep = keep
+        self._keep = keep  # weights of how many evaluations are kept
         self._sign = 1.0 if higher_is_better else -1.0
-        self._writes = writes
-        self._breaks_ties = breaks_ties
+        self._writes = writes  # whether this process writes the files
+        self._breaks_ties = breaks_ties  # of two equal values, the one with the lower loss is best
 
     def offer(self, state: TrainingState, evaluation: Evaluation, model: Model) -> None:
         """Keeps the weights as they are if this evaluation is one of the best so far.

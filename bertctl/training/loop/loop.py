@@ -290,6 +290,9 @@ def _report_batches(
 ) -> None:
     """Notes the padding of an epoch that begins, and reports equal texts that share a batch.
 
+    Some losses take the other texts of a batch as negatives. A text that equals the row's own is
+    no negative, so these losses mask it.
+
     Args:
         plan: Batches of the epoch.
         features: The training rows.

@@ -54,20 +54,24 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
         depths = parameter_depths(network)
     else:
         depths = {}
-    head = max(depths.values(), default=0)
-    plain = _undecayed(network)
+    depth_of_head = max(depths.values(), default=0)
+    undecayed = _undecayed(network)
     trained = {
         name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad
     }
     groups: list[dict[str, Any]] = []
-    for depth in range(head, -1, -1):
-        rate = settings.learning_rate * settings.layer_decay ** (head - depth)
+    for depth in range(depth_of_head, -1, -1):
+        rate = settings.learning_rate * settings.layer_decay ** (depth_of_head - depth)
         names = [name for name in trained if depths.get(name, 0) == depth]
-        for is_plain, decay in ((False, settings.weight_decay), (True, 0.0)):
-            chosen = [trained[name] for name in names if (name in plain) == is_plain]
-            # Without depths both groups are made, even an empty one.
-            if chosen or not depths:
-                groups.append({"params": chosen, "weight_decay": decay, "lr": rate})
+        decayed_parameters = [trained[name] for name in names if name not in undecayed]
+        other_parameters = [trained[name] for name in names if name in undecayed]
+        for parameters, decay in (
+            (decayed_parameters, settings.weight_decay),
+            (other_parameters, 0.0),
+        ):
+            # An empty group is left out. But a single depth always has its two groups.
+            if parameters or not depths:
+                groups.append({"params": parameters, "weight_decay": decay, "lr": rate})
     return groups
 
 
@@ -133,7 +137,8 @@ class LinearRates:
     def __init__(self, settings: OptimizerSection, steps: int) -> None:
         self._settings = settings
         peak = warmup_steps(settings, steps)
-        first_share = 0.0 if peak else 1.0
+        first_share = 0.0 if peak else 1.0  # without a warm-up, the peak rate is the first one
+        # Each `change` of the number of steps begins a new segment.
         self._segments = [
             _Segment(
                 start=0,

@@ -165,7 +165,7 @@ def _clip(engine: TrainingEngine) -> float:
     parameters = [
         parameter for parameter in engine.network.parameters() if parameter.grad is not None
     ]
-    # A norm of a whole tensor is one thread's work, those of its rows are all threads'.
+    # The norm of a whole tensor is computed by one thread, the norms of its rows by all threads.
     norm = torch.cat(
         [torch.linalg.vector_norm(parameter.grad, dim=-1).flatten() for parameter in parameters]
     ).norm()
@@ -179,12 +179,14 @@ def _part_by_part(
 ) -> "tuple[list[str], list[Tensor]]":
     """Adds up the gradients of micro-batches whose losses are means over their windows.
 
-    Each micro-batch goes through the network and back before the next one.
+    Each micro-batch goes through the network and back before the next one. A micro-batch without
+    windows is computed with a stand-in, as all processes must take part in the exchange of
+    gradients; a stand-in adds nothing.
 
     Args:
         engine: The network and the processes.
         batches: This process's micro-batches.
-        parts: Numbers of the windows of each micro-batch; none for a stand-in.
+        parts: Numbers of the windows of each micro-batch; none if the micro-batch is a stand-in.
 
     Returns:
         The names of the losses, and for each micro-batch what it adds to them, in that order.

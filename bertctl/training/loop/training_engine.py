@@ -252,13 +252,15 @@ def _flat(job: "Job") -> dict[str, Any]:
 
 
 def _has_unused_parameters(job: "Job") -> bool:
-    """Returns whether a backward pass leaves a parameter without a gradient.
+    """Returns whether a backward pass leaves a parameter without a gradient, which a trial shows.
 
-    The exchange has to know.
+    Processes that train together exchange the gradients of all parameters. Without this knowledge,
+    they would wait for gradients that never come.
     """
     import torch
 
-    # Layers that thaw later have to be known to the exchange from the start.
+    # Layers that train later have no gradient yet, and yet the exchange includes them from the
+    # start.
     if job.recipe.training.gradual_unfreezing:
         return True
     network = job.loaded.network
