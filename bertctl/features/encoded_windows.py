@@ -158,7 +158,8 @@ class RowEncoder:
         if pairs is not None and self._long.mode == "window":
             message = "`stride=` slides a window over one text, and these are pairs"
             raise UsageError(message, remedy="Leave it out: pairs are cut.")
-        # Without offsets of tokens, which only the slower way below gives.
+        # Offsets of tokens are needed for vectors of tokens and for words. If they are not needed,
+        # a quicker encoder, which has no offsets, is used.
         if not self._by_token and words is None:
             n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)
             return EncodedWindows.of(

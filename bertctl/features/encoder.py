@@ -198,7 +198,8 @@ class Encoder:
         *,
         budget: int | None = None,
     ) -> None:
-        # Of static word vectors, unknown words and tokens before a text do not count.
+        # A model of static word vectors has none for special tokens and unknown words, so these do
+        # not count in a mean.
         if source.config.get(WORD_VECTORS):
             spec = replace(spec, special_tokens=False)
         self.source = source
@@ -403,9 +404,11 @@ class Encoder:
         import torch
 
         for batch in self._forward(features.encoded):
-            # For each word of the batch: its number, its window in the batch, its token there.
+            # For each word of the batch: its number among all words, the number of its window in
+            # the batch, and the position of its first token in that window.
             words = features.prediction_indices(batch.indices)
-            windows = np.repeat(np.arange(len(batch.indices)), features.weights[batch.indices])
+            n_words_of_window = features.weights[batch.indices]
+            windows = np.repeat(np.arange(len(batch.indices)), n_words_of_window)
             first_tokens = (torch.from_numpy(windows), torch.from_numpy(features.places[words]))
             for state, target in into.items():
                 target[words] = batch.states[state][first_tokens].float().cpu().numpy()

@@ -149,6 +149,7 @@ class VectorStore:
             tokens: Counts, spans and ids of the tokens; None for vectors of texts.
         """
         self._arrays["vectors"].append(vectors.reshape(-1, *self._layout.vector_shape))
+        # Vectors of texts have no other arrays.
         for name, array in self._arrays.items():
             if name != "vectors":
                 array.append(getattr(tokens, name))

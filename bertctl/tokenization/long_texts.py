@@ -97,8 +97,8 @@ class LongText:
             modes that cut, the `windows` of all texts in that mode, the `most_windows` of one, and
             the mode that is `advised`.
         """
-        # One window, and one more for each step that the rest of a text needs, rounded up: the
-        # floor of a negative quotient, subtracted.
+        # One window, and one more for each step that the rest of a text needs, rounded up. `//`
+        # rounds down, so subtracting a negative quotient rounds up.
         step = max(1, self.max_length - special - self.stride)
         windows = 1 - np.minimum(self.max_length - lengths, 0) // step  # (N,)
         kept_share = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
@@ -138,19 +138,19 @@ def kept_words(coverage: Mapping[str, Any]) -> str:
 def ends_of(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
 ) -> EncodedTexts:
-    """Returns the same texts (or pairs), with other tokens of those that are too long.
+    """Returns texts (or pairs) with the last tokens of long ones, or their first and last ones.
 
-    They have as many tokens as before: the last ones, or first and last ones.
+    A text that is too long keeps its number of tokens. Other texts stay as they are.
 
     Args:
-        encoded: N texts, of which too long ones have their first tokens.
+        encoded: N encoded texts. Those that are too long have their first tokens.
         tokenizer: That encoded them.
         columns: N texts, and N second texts of pairs.
         mode: `tail` or `head-tail`.
     """
     uncut = _uncut_texts(encoded, tokenizer, columns)
     layout = Layout.of(tokenizer, pair=len(columns) > 1)
-    # Too long texts were cut at the longest length, so the longest row shows it.
+    # A text that is too long was cut to the maximum length. So the longest row has that length.
     room = int(encoded.lengths.max(initial=0)) - layout.special
     ends = [
         _ends(texts, kept_lengths, mode)
@@ -167,16 +167,16 @@ def all_windows(
 ) -> tuple[EncodedTexts, Ints]:
     """Returns U windows, and (U,) the number of the text that each window is from.
 
-    The first window of each text, which `encoded` has, comes first; then the later windows of the
-    texts that are too long.
+    First come the first windows of all N texts, which `encoded` has already. Then come the later
+    windows of the M texts that are too long.
 
     Args:
-        encoded: N texts, of which too long ones have their first tokens.
+        encoded: N encoded texts. Those that are too long have their first tokens.
         tokenizer: That encoded them.
         texts: N.
         long: Length and stride of the windows.
     """
-    (uncut,) = _uncut_texts(encoded, tokenizer, [texts])
+    (uncut,) = _uncut_texts(encoded, tokenizer, [texts])  # of the M texts
     layout = Layout.of(tokenizer, pair=False)
     zeros = np.zeros_like(uncut.lengths)  # (M,) each text begins with its token 0
     room = zeros + long.max_length - layout.special
@@ -202,7 +202,7 @@ def all_windows(
         full_lengths=np.diff(starts),
         unknown=np.zeros_like(rows),
     )
-    text_of_later = np.flatnonzero(encoded.truncated)[rows]
+    text_of_later = np.flatnonzero(encoded.truncated)[rows]  # number among M -> number among N
     text_of_window = np.concatenate([np.arange(len(encoded)), text_of_later])
     return encoded.followed_by(later_windows), text_of_window
 

@@ -176,8 +176,9 @@ def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
 def cut_at_spaces(text: str, size: int) -> list[str]:
     """Returns the text in parts of about `size` characters, each cut before a space.
 
-    BERT's pipeline splits texts at spaces, so the parts have the same tokens as the whole. Added
-    tokens with a space in them would be cut; a tokenizer that has such tokens gets no `Route`.
+    BERT's pipeline splits texts at spaces, so the parts have the same tokens as the whole. An added
+    token with a space in it could be cut, so `TextEncoder` does not cut the texts of a tokenizer
+    that has such tokens.
     """
     parts: list[str] = []
     start = 0

@@ -186,7 +186,11 @@ def find_route(tokenizer: Tokenizer) -> Route | None:
 
 @functools.lru_cache(maxsize=4)  # loading takes long, and a command has few tokenizers
 def _route(serialised: str) -> Route | None:
-    """Returns the fast way for the tokenizer of a tokenizer.json, or None where there is none."""
+    """Returns the fast encoder of a tokenizer.json, by the library `tokie`, or None.
+
+    It is None if the tokenizer is not BERT's, if `tokie` can't be used, or if a trial shows that
+    `tokie` encodes ASCII text otherwise than the library `tokenizers`.
+    """
     document = json.loads(serialised)
     if not _is_bert(document):
         return None

@@ -111,7 +111,8 @@ def sliding_windows(
         window_start = n_before[first]
         sequence_end = n_before[end[rows]]
         is_last = sequence_end - window_start <= room[rows]
-        # Another window than the last ends before the first item that does not fit.
+        # A window that isn't the last one of its sequence ends before the first item that does not
+        # fit into it.
         full_end = np.searchsorted(n_before, window_start + room[rows], side="right") - 1
         last = np.where(is_last, end[rows], full_end)
         # A last window that is filled up begins as far before the end as there is room.

@@ -71,14 +71,19 @@ class StatsCollector:
         self._lengths.append(lengths.astype(np.int32))
 
     def result(self, *, words: int = 20) -> dict[str, Any]:
-        """Returns the numbers of all chunks as plain values, with `words` unknown and split words.
+        """Returns the statistics of all chunks as plain values.
 
-        `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at
-        most 20 equal steps; `losses` are what truncation to each of `LIMITS` would lose (head, tail
-        and head-tail lose as much), and the `windows` of this length that would keep all;
-        `enough_for_99_percent` are the smallest lengths at which so many texts stay whole, or so
-        many tokens stay; `padding` has the shares of padding when every text is padded to `length`,
-        when batches are in the order of the input, and when they have similar lengths.
+        Args:
+            words: How many unknown words, and how many split words, are listed.
+
+        Returns:
+            Among others: `length` has mean and quantiles in tokens, special tokens included.
+            `histogram` has at most 20 equal steps. `losses` has what truncation to each of `LIMITS`
+            would lose, and the `windows` of that length that would lose nothing.
+            `enough_for_99_percent` has the smallest length that keeps 99 % of the texts whole, and
+            the smallest one that keeps 99 % of the tokens. `padding` has the share of padding if
+            each text is padded to a fixed `length`, if batches follow the order of the input, and
+            if batches have texts of similar lengths.
         """
         lengths = np.concatenate(self._lengths).astype(np.int64)
         texts = len(lengths)

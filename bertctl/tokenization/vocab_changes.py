@@ -56,11 +56,11 @@ class ChangedVocabulary:
 
 
 def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> ChangedVocabulary:
-    """Returns the tokenizer with those words of a corpus as tokens that save most tokens.
+    """Returns the tokenizer with words of a corpus as new tokens: the ones that save most tokens.
 
-    They are tokens of WordPiece itself, not added tokens. WordPiece takes the longest token that a
-    word begins with, so words that begin with a new one are shorter too; a text without either
-    keeps its ids. New words have letters, and were seen at least twice.
+    They become tokens of WordPiece itself, not added tokens. WordPiece takes the longest token that
+    a word begins with, so longer words that begin with a new one have fewer tokens, too. All other
+    words keep their ids. New words have letters, and were seen at least twice.
 
     Args:
         opened: of BERT's kind.

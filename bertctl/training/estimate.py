@@ -357,7 +357,8 @@ class Rehearsal:
         Returns:
             The seconds of all steps of the run, and the share by which they may be off.
         """
-        shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)  # (N, 2)
+        # (N, 2) padded tokens of each batch, and the sum of its squared lengths.
+        shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)
         order = np.lexsort((shapes[:, 1], shapes[:, 0]))  # from the fewest padded tokens up
         # AdamW makes its moments in the first step; the widest batch, which needs most memory,
         # comes next.
@@ -372,9 +373,10 @@ class Rehearsal:
         plan_seconds, error = extrapolate(shapes[picked], rounds[-1], shapes)
         # The run is longer than the plan if that was cut at `_MOST_PLANNED`.
         runs_of_plan = self.job.steps / len(order)
-        # The first steps of a shape are slower, by as much as the earlier rounds were.
+        # The first steps with batches of a shape are slower than later ones. By how much, the
+        # rounds before the last one show.
         slower = (rounds - rounds[-1]).sum(axis=0)  # (K,) seconds of each timed batch
-        first_steps_seconds = max(0.0, float(np.median(slower)))
+        first_steps_seconds = max(0.0, float(np.median(slower)))  # for one shape
         n_shapes = len(np.unique(shapes, axis=0))
         total = runs_of_plan * plan_seconds + first_steps_seconds * n_shapes
         # Two standard errors are about a 95 % interval.

@@ -141,8 +141,8 @@ def run(
         UnavailableError: The disk is full; the last good state stays.
     """
     training_run = _TrainingRun(job, folder, options, listener)
-    # Until after the error is reported: when a worker dies, torchrun sends SIGTERM to the others,
-    # which must not hide their own errors.
+    # When a process dies, torchrun sends SIGTERM to the other ones. The handlers stay until each
+    # has reported its own error, so that the signal doesn't hide it.
     with training_run.signals.handle_signals():
         try:
             training_run.writer.write_inputs()
@@ -324,6 +324,7 @@ class _TrainingRun:
             try:
                 self.signals.check()
             except KeyboardInterrupt:
+                # The checkpoint that the interruption saves has the random states of this step.
                 checkpointing.note_random_states()
                 raise
 
@@ -400,15 +401,16 @@ class _TrainingRun:
 
     def _scored_selection(self, step: int, checkpointing: Checkpointing) -> SplitResult:
         """Returns the predictions and scores of the split that chooses the best weights."""
-        # Noted now: a signal during the scoring saves from here, and scoring draws no random
-        # number.
+        # A signal that interrupts the scoring saves a checkpoint, which needs the random states of
+        # this step. They are noted now; scoring draws no random number.
         checkpointing.note_random_states()
         is_alone = self.options.workers.count == 1
         if is_alone:
             with self.signals.interruptible():
                 return self.selection.score(self.job.selection)
 
-        # Several processes stop together, after the scoring, which may take too long.
+        # Several processes can only stop together, after the scoring. Whoever sent the signal may
+        # not wait that long and kill them, so a checkpoint is saved before.
         if step > 0 and self.job.recipe.training.checkpoint_every != "off":
             checkpointing.save(self.state, behind=True)
         return self.selection.score(self.job.selection)
@@ -433,7 +435,8 @@ class _TrainingRun:
         state = self.state
         epoch, step_in_epoch = divmod(step, job.steps_per_epoch)
         is_end_of_epoch = step_in_epoch == 0
-        # If it is not, some epochs end between two evaluations.
+        # A collapse is noted for the ends of epochs. But with an `evaluate_every` that does not
+        # divide an epoch, some epochs end without an evaluation; then none is noted.
         every_epoch_end_is_scored = (
             job.steps_per_epoch % (job.recipe.training.evaluate_every or 1) == 0
         )

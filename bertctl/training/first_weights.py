@@ -76,6 +76,7 @@ def _neighbours(windows: CorpusWindows, size: int) -> tuple[Ints, Ints, Floats32
     """
     from scipy.sparse import csr_array
 
+    # Of a large corpus, every so many windows one is read, so that they have `_MOST` tokens.
     step = math.ceil(int(windows.sizes.sum()) / _MOST)
     begins = windows.starts[::step]
     sizes = windows.sizes[::step]

@@ -250,20 +250,22 @@ def head_vectors(
     *,
     dense: Any = None,
 ) -> Floats32:
-    """Returns (N, D) what the network's last layer reads of each prediction.
+    """Returns the (N, D) vectors that the network's last layer reads, one for each prediction.
 
-    The predictions are those of the windows, in evaluation mode.
+    The windows go through the network without dropout.
 
     Args:
         job: Made ready; its network is where it computes.
         features: The windows.
         workers: The processes that share the job; each gets the vectors of all windows.
         listener: Receives progress.
-        dense: A layer before the last one; what it reads then follows, (N, 2 D).
+        dense: A layer before the last one. If it is given, its inputs are returned as well, as the
+            second half of (N, 2 D) vectors.
     """
     from bertctl.modeling.heads import reading_vectors
 
     engine = Engine.of(job.loaded, job.compute, workers)
+    # Within this context the network returns those vectors in place of logits.
     with reading_vectors(job.loaded.network, dense) as last:
         task = cast(Task, _VectorTask(job.task, last.in_features))
         read = cast(Features, features)
@@ -348,9 +350,9 @@ def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: A
     Args:
         job: Made ready.
         sample: The windows that were read; it has their labels.
-        vectors: (N, D) what the last layer reads of them, or (N, 2 D) with what the pooler's dense
-            layer reads behind it.
-        dense: This layer; None where the pooler is left as it is.
+        vectors: (N, D) inputs of the last layer, one for each prediction. If `dense` is given,
+            (N, 2 D): the inputs of `dense` stand in the second half.
+        dense: The pooler's dense layer; None if the pooler is left as it is.
 
     Raises:
         UnfittedError: No regression can be fitted.

@@ -159,10 +159,11 @@ class Job(ReadyRun):
             [n_answers(self.features[name]) for name in names],
             listener,
         )
+        # Rows without labels have a loss only on the teacher's answers.
         labelled = None
         if UNLABELLED in self.features:
             n_labelled = int((self.features["train"].weights > 0).sum())
-            weights = self.training_features.weights
+            weights = self.training_features.weights  # of words: how many each window answers for
             labelled = LabelledShare(
                 windows=n_labelled / len(weights),
                 answers=float(weights.mean()) if by_word else 1.0,

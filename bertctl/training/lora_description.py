@@ -36,7 +36,10 @@ def describe_lora(job: Job) -> list[str]:
     traits = TrainingTraits.of(job.recipe, job.data, job.task, job.source)
     usual = lora_learning_rate(traits)
     rate = job.recipe.optimizer.learning_rate
-    if rate <= 2 * learning_rate(traits) < usual:
+    # Up to twice the usual rate for all weights, a rate was probably chosen for all weights. Where
+    # the usual one for LoRA is no higher than that, the two can't be told apart.
+    highest_for_all_weights = 2 * learning_rate(traits)
+    if rate <= highest_for_all_weights < usual:
         sentences.append(
             f"learning rate: {rate:g} is one for training all weights; LoRA learns about "
             f"as well with {usual:g} (`optimizer.learning_rate={usual:g}`, or "

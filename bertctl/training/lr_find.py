@@ -183,7 +183,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     no_suggestion = dict.fromkeys(
         ("steepest", "minimum", "minimum_tenth", "suggestion", "fall", "noise")
     )
-    if len(losses) < _FEWEST // 2:
+    is_too_short = len(losses) < _FEWEST // 2
+    if is_too_short:
         return document | no_suggestion
     smooth = np.array(document["smoothed"])
     lowest = int(smooth.argmin())
@@ -193,7 +194,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         return document | no_suggestion
     steepest = tried_rates[n_skipped + int(slopes.argmin())]
     minimum = tried_rates[lowest]
-    # The running mean of white noise has this share of its deviation.
+    # The losses scatter about their running mean. The mean itself scatters less, by this share,
+    # which is that of the exponential mean of white noise.
     share = math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     deviation = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
     return document | {

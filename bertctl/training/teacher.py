@@ -74,7 +74,16 @@ class Teacher:
         return TeacherAnswers(parts, self.order)
 
     def _answers(self, rows: Rows, n_answers: int, listener: Listener) -> Floats32:
-        """Returns the (N, C) logits for rows, in the teacher's order."""
+        """Returns the teacher's (N, C) logits for rows, from the cache if it has them.
+
+        If not, they are computed now and stored there. The key of the cache is a hash of the
+        teacher, its precision and the rows without their labels.
+
+        Args:
+            rows: The rows that the student learns from.
+            n_answers: N: the number of rows, or of words if the teacher tags words.
+            listener: Receives progress.
+        """
         inputs = {name: values for name, values in rows.columns.items() if name != "label"}
         rows = replace(rows, columns=inputs)
         precision = self.run.recipe.runtime.precision

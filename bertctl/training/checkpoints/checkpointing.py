@@ -78,6 +78,7 @@ class Checkpointing:
         self._checkpoints = checkpoints
         self._due = due
         self._flush = flush
+        # For a checkpoint that is saved before `note_random_states` is called.
         self._random = random_states(engine.workers)
 
     def note_random_states(self) -> None:

@@ -116,11 +116,11 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
             f"preset {training.preset}: its values stand where nothing nearer says otherwise"
         )
     if recipe.optimizer.layer_decay < 1.0:
-        lowest = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (
+        lowest_rate = recipe.optimizer.learning_rate * recipe.optimizer.layer_decay ** (
             layer_count(source.config) + 1
         )
         head = f"{recipe.optimizer.learning_rate:g} for the head"
-        sentences.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
+        sentences.append(f"learning rates: {head}, down to {lowest_rate:.3g} for the embeddings")
     if training.freeze_embeddings:
         frozen = ["the embeddings"]
     else:
@@ -138,12 +138,14 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
         if training.freeze_embeddings:
-            lowest = training.freeze_layers + 1
+            lowest_depth = training.freeze_layers + 1
         else:
-            lowest = 0
-        # Each depth has its epoch: the head, the layers, and the embeddings unless they are frozen.
-        needed = n_layers + 2 - lowest
-        trains_embeddings = not lowest
+            lowest_depth = 0
+        # Depths are those of the embeddings (0), the layers, and the head. Each epoch adds one, so
+        # all are trained after as many epochs as there are depths from the lowest trained one up.
+        depth_of_head = n_layers + 1
+        needed = depth_of_head - lowest_depth + 1
+        trains_embeddings = lowest_depth == 0
         n_untrained_layers = needed - epochs - trains_embeddings
         untrained = []
         if n_untrained_layers > 0:

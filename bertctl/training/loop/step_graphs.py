@@ -60,6 +60,9 @@ class StepGraphs:
     def run(self, passes: Passes, batch: Batch, divisors: "Tensor") -> "Tensor":
         """Does what `passes` does, and returns its (K,) losses.
 
+        The first batch of a shape is computed as usual. The second one is recorded as a CUDA graph,
+        which is replayed for it and for all later ones.
+
         Args:
             passes: The same in each call.
             batch: On the CPU or the device.
@@ -70,9 +73,10 @@ class StepGraphs:
         shapes = tuple(tuple(tensor.shape) for tensor in tensors)
         constants = tuple(value for value in vars(batch).values() if type(value) is tuple)
         key = (shapes, constants)
-        self._keep_gradients()
-        if self.is_off or key not in self._recorded:
-            self._recorded[key] = None
+        self._keep_gradients()  # recorded kernels need the same gradient tensors in each step
+        is_first_of_shape = key not in self._recorded
+        if self.is_off or is_first_of_shape:
+            self._recorded[key] = None  # seen, and not yet recorded
             losses = passes(batch.to("cuda"), divisors.to("cuda"))
             self._gradients |= {
                 parameter: parameter.grad
