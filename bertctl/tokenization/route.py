@@ -136,15 +136,18 @@ class Route:
     def _is_safe(self, c: str, companion: str) -> bool:
         """Returns whether both libraries encode a character alike, see rule 3 of this module.
 
+        The characters that it is normalised to must be of kinds for which `tokie` is right, and
+        both libraries must give the same tokens to short texts with the character.
+
         Args:
             c: The character.
             companion: A safe character beyond ASCII for a second try beside it; empty for none.
         """
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:
             return False
-        normal = self._tokenizer.normalizer.normalize_str(c)
+        normalized = self._tokenizer.normalizer.normalize_str(c)
         if not all(
-            x == " " or self._stands_alone(x) or self._never_half_matched(x) for x in normal
+            x == " " or self._stands_alone(x) or self._never_half_matched(x) for x in normalized
         ):
             return False
         probes = [c, f"a{c}", f"{c}a", f"a{c}a", f"{c}{c}", f"a {c} a", f"A{c}1{c}Z"]

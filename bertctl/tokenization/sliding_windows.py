@@ -70,7 +70,8 @@ class SlidingWindows:
         doubled_middles = n_before[:-1] + n_before[1:]
         overlap_middle = n_before[overlap_begin] + n_before[overlap_end] + advantage
         border = np.searchsorted(doubled_middles, overlap_middle, side="right")
-        # Otherwise the later window is too short to win.
+        # With an advantage for its length, the earlier window may win all items that the two share,
+        # if the later one has hardly any item of its own.
         can_win = (advantage == 0) | (self.last[later] - overlap_end > advantage)
         border = np.where(can_win, np.clip(border, overlap_begin, overlap_end), overlap_end)
         last[earlier] = border

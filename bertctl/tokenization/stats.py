@@ -130,7 +130,8 @@ class StatsCollector:
             "length": limit,
             "texts": int((lengths > limit).sum()),
             "tokens": int(np.maximum(lengths - limit, 0).sum()),
-            **{name: value for name, value in coverage.items() if "windows" in name},
+            "windows": coverage["windows"],
+            "most_windows": coverage["most_windows"],
         }
 
 

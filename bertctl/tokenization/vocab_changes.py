@@ -120,10 +120,11 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     """Returns the tokenizer with only those tokens that a corpus uses.
 
     Special tokens and single characters stay. The mark of a space counts as a character, and so do
-    the bytes of characters that are no tokens (Gemma, mmBERT). The corpus has the same tokens as
-    before. WordPiece takes the longest token that fits, Unigram the best path, and what was taken
-    is still there, with less to compete. Unigram scores unknown characters by its least likely
-    token, which therefore stays. Of BPE all merges stay that lead to a kept token.
+    the tokens of single bytes (Gemma, mmBERT). The corpus is still split into the same tokens:
+    WordPiece takes the longest token that fits, and Unigram the most likely tokens. The tokens that
+    were taken are all kept, and they have fewer competitors now. Unigram scores unknown characters
+    by its least likely token, so that one stays. For BPE, all merges that lead to a kept token
+    stay.
 
     Args:
         opened: WordPiece, Unigram or BPE.

@@ -67,10 +67,10 @@ class WordCounter:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.words = 0
-        self.word_tokens = 0
-        self.split_words = 0
-        self.unknown = 0
-        self.forgotten = 0
+        self.word_tokens = 0  # tokens of all words
+        self.split_words = 0  # words of several tokens
+        self.unknown = 0  # words that became the unknown token
+        self.forgotten = 0  # rare words that are no longer listed
         self._tokenizer = tokenizer
         self._unknown_id = unknown_id(tokenizer)
         self._names = tokens_by_id(tokenizer)
@@ -79,10 +79,11 @@ class WordCounter:
         self._prefix = continuation_prefix(tokenizer)
         special = special_ids(tokenizer)
         self._word_starts = WordStarts(tokenizer)
-        # (V,) whether a word can be this token alone. An id without a token can't.
+        # (V,) whether this token alone can be a word. Special tokens, punctuation, and ids without
+        # a token (their name is empty) can't.
         self._is_word = np.array(
             [
-                i not in special and not _is_punctuation(name or "-")
+                bool(name) and i not in special and not _is_punctuation(name)
                 for i, name in enumerate(self._names)
             ]
         )

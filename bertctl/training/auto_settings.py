@@ -109,6 +109,7 @@ class TrainingTraits:
         sizes = model_sizes(source.config)
         max_length = None
         if "model.max_length" in fields_left_to_auto(recipe):
+            # Encoded rows have a length already, which was chosen before.
             if not is_encoded:
                 max_length = length_for_rows(recipe, data, task, source)
             elif source.max_length != recipe.model.max_length:
@@ -254,15 +255,15 @@ are."""
 
 
 def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
-    """Returns the recipe with the values that the preset `auto` chooses.
-
-    The preset is left out, and a sentence about the values comes with the recipe.
-
-    The recipe comes back as it is, with an empty sentence, where it has another preset or none.
+    """Replaces the preset `auto` in a recipe by the values that it chooses.
 
     Args:
         recipe: As it was read.
         traits: Of its rows and its model.
+
+    Returns:
+        The recipe with these values and without the preset, and a sentence about the values. With
+        another preset, or none, it is the same recipe and an empty sentence.
     """
     if recipe.training.preset != AUTO:
         return recipe, ""
@@ -282,14 +283,17 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
 
 
 def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Returns the chosen values that are of use and fit beside what is given.
+    """Returns the chosen values, changed or left out where they don't fit the recipe's own values.
 
-    The others are left out.
+    Args:
+        chosen: Field -> value, of the fields that the recipe leaves open.
+        recipe: With the values that somebody gave.
     """
     fitted = dict(chosen)
     training = recipe.training
-    if training.max_steps is not None:
+    if training.max_steps is not None:  # the steps decide, not the epochs
         fitted.pop("training.epochs", None)
+    # An average needs as many evaluations as it is of, and each epoch ends with one.
     if "training.epochs" in fitted and training.average_best is not None:
         fitted["training.epochs"] = max(fitted["training.epochs"], training.average_best)
     n_epochs = fitted.get("training.epochs", training.epochs)
@@ -297,6 +301,7 @@ def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     if not is_scored_by_epoch or n_epochs < _AVERAGED:
         fitted.pop("training.average_best", None)
     accumulation_steps = training.accumulation_steps
+    # A batch is split into micro-batches of equal size, so it is rounded up to a multiple.
     if "training.batch_size" in fitted:
         micro_batches = math.ceil(fitted["training.batch_size"] / accumulation_steps)
         fitted["training.batch_size"] = micro_batches * accumulation_steps

@@ -66,7 +66,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     """
     section = recipe.pretraining
     validation_file = recipe.data.validation_file
-    corpora, scored = corpora_of(recipe)
+    corpora, validation_corpora = corpora_of(recipe)
     if validation_file:
         fraction = None
     else:
@@ -102,7 +102,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     # Documents that were held out of the corpus, or those of `data.validation_file`.
     documents = stored["held_out"] or [
         (document.id, "\n".join(document.sentences))
-        for document in scored[0].documents(listener)
+        for document in validation_corpora[0].documents(listener)
         if document.lines
     ]
     if not documents:

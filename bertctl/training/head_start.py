@@ -413,7 +413,8 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
 
     features = job.features["train"]
     _, last = last_layer(job.loaded.network)
-    # As many as take `_SHARE` of the time of all steps, at `_READING` of a trained window's time.
+    # Reading may take `_SHARE` of the time of all training steps. To read a window takes `_READING`
+    # of the time that it takes to train on it.
     n_in_time = int(_SHARE / _READING * job.steps * job.recipe.training.batch_size)
     n_windows = len(features)
     predictions_per_window = max(1.0, features.num_predictions / max(1, n_windows))
@@ -425,6 +426,8 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
     rng = np.random.default_rng(job.recipe.training.seed_of_init)
     order = rng.permutation(n_windows)
     labels = features.prediction_labels()
+    # Windows with one class label each are sampled by label. Scores, or a label for each word or
+    # choice, give no label to a window.
     is_class = labels is not None and labels.dtype.kind == "i"
     if labels is not None and is_class and len(labels) == n_windows:
         order = _stratified(order, labels)
@@ -570,8 +573,9 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
         if len(last.weight) == 1:
-            # One score for each choice. It is fitted as a label of two, whether the choice is the
-            # right one, and the score is the difference of the two logits.
+            # The head of multiple choice has one output, the score of a choice. A regression with
+            # two labels is fitted (is this choice the right one or not), and the score is the
+            # difference of its two logits.
             is_right = fit_labels(
                 vectors,
                 labels,

@@ -45,13 +45,13 @@ class ModelSelection:
         model_file: ModelFile,
         listener: Listener,
     ) -> None:
-        self.results: dict[str, SplitResult] = {}
-        self.average: dict[str, Any] = {}
-        self.seconds = 0.0
+        self.results: dict[str, SplitResult] = {}  # split -> its newest scores
+        self.average: dict[str, Any] = {}  # what metrics.json says of averaged weights
+        self.seconds = 0.0  # spent scoring
         self._job = job
         self._workers = workers
         self._listener = listener
-        self._best_result: SplitResult | None = None
+        self._best_result: SplitResult | None = None  # of the best weights, on the selection split
         self.best = BestModel(job.loaded, folder, model_file)
         keep = job.recipe.training.average_best
         self._averaging: BestWeights | None = None
@@ -113,9 +113,10 @@ class ModelSelection:
     def score_best(self, state: TrainingState) -> None:
         """Puts the weights that stay into the network, and scores all splits with them."""
         job = self._job
-        if not self._keep_average(state) and (
-            state.best_step != state.step or job.selection not in self.results
-        ):
+        is_average_kept = self._keep_average(state)
+        # The network has the last weights. They stay if they are the best ones and were scored.
+        has_scored_best = state.best_step == state.step and job.selection in self.results
+        if not is_average_kept and not has_scored_best:
             if state.best_step != state.step:
                 self._listener.say(
                     f"using the weights of step {state.best_step}, the best on {job.selection}"

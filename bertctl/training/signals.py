@@ -72,10 +72,11 @@ class Signals:
         """Handles a signal: the first one stops the run, a second one ends the process.
 
         The run stops at once where nothing is left half done (`interruptible`), else at its next
-        check.
+        check. A signal that only repeats the first one, within seconds, is ignored.
         """
         is_first = not self._request.number
-        if self._request.hear(number):
+        is_second_request = self._request.hear(number)
+        if is_second_request:
             end_now(number)
         if not is_first:
             return

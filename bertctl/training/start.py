@@ -96,7 +96,7 @@ def start(
         else:
             if options.on_start is not None:
                 options.on_start(folder)
-            run_job = job.run or run
+            run_job = job.run or run  # a few-shot job has a function of its own
             result = run_job(
                 job,
                 folder,

@@ -23,14 +23,17 @@ def estimate_memory(
     On a GPU they are all bytes on the device. On a CPU they come on top of those that the process
     holds once the model is loaded (`resident_bytes`).
 
-    Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A
+    Parameters are fp32. The trained ones also have a gradient and AdamW's two moments, in fp32. A
     transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision
     (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
-    section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies, attention keeps all its
-    steps, and batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and 150 MB
-    that the first steps take whatever their size. There the process holds the parameters already,
-    with all that Python has imported; a checkpoint is copied before it is written. (MiniLM, batches
-    of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
+    section 4.1), and twice that in fp32.
+
+    On a CPU, autocast keeps fp32 copies, attention keeps all its steps, and batches of many shapes
+    leave gaps in the heap. So the first of the two terms is 2.2 times as much as in half precision,
+    and the second one 2.8 times. The first steps take another 150 MB, whatever their size, and a
+    checkpoint is copied before it is written. Parameters are not counted, as the process holds them
+    already. (MiniLM, batches of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the
+    whole run.)
 
     Args:
         config: The model's config.json: layers, hidden size H, heads A.

@@ -575,7 +575,11 @@ class TimeLimitedSteps(StepPlan):
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:
-        """Times the scoring of a few rows, to know before the last step what comes after it."""
+        """Times the scoring of a few rows, to know before the last step what comes after it.
+
+        The first process decides how many, and the others follow. Where the sample would be too
+        small, nothing is timed. Pretraining has no sample.
+        """
         self._sampled_at = state.step
         n_rows = 0
         if self._workers.is_first and self._job.recipe.task != PRETRAINING:

@@ -28,6 +28,8 @@ tracker offline if there is no key."""
 def check_trackers(names: Sequence[str]) -> None:
     """Refuses a tracker whose package is not installed, before anything is loaded.
 
+    A tracker that would ask for a key, and has none, is set to work offline.
+
     Raises:
         UsageError: with the install line.
     """
@@ -36,9 +38,9 @@ def check_trackers(names: Sequence[str]) -> None:
             package = f"'bertctl[{name}]'" if name in EXTRAS else name
             message = f"`runtime.log_to={name}` needs a package that is not installed"
             raise UsageError(message, remedy=f"Install it: pip install {package}")
-        key, variable, value = _OFFLINE_WITHOUT_KEY.get(name, ("", "", ""))
+        key, offline_variable, value = _OFFLINE_WITHOUT_KEY.get(name, ("", "", ""))
         if key and key not in os.environ:
-            current().default_variable(variable, value)
+            current().default_variable(offline_variable, value)
 
 
 @contextlib.contextmanager

@@ -69,12 +69,11 @@ class StillImproving:
 def undertrained_losses(
     history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int
 ) -> list[float]:
-    """Returns the validation losses of a training that ended too early.
+    """Returns the validation losses of a training that ended too early; else none.
 
-    It is an empty list where nothing says so.
-
-    It did if the last evaluation was the best one, the validation loss still fell there, and the
-    training loss is hardly lower than it: nothing was learned by heart yet.
+    It ended too early if the last evaluation was the best one, if the validation loss still fell
+    there, and if the training loss is hardly lower than the validation loss: nothing was learned by
+    heart yet.
 
     Args:
         history: Lines of history.jsonl.

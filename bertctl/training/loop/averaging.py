@@ -62,10 +62,12 @@ class BestWeights:
         if not math.isfinite(evaluation.value):
             return
         before = {step for _, step in state.ranked}
+        # A checkpoint of an earlier release has no losses; a missing one counts as the highest.
         loss_of = dict(zip((step for _, step in state.ranked), state.ranked_losses, strict=False))
         loss_of[state.step] = evaluation.loss
 
         def order(entry: tuple[float, int]) -> tuple[float, float, int]:
+            """Sorts evaluations from the best to the worst; of equal ones the earlier is first."""
             value, step = entry
             if self._breaks_ties:
                 loss = loss_of.get(step, math.inf)

@@ -108,7 +108,11 @@ class _Segment:
     end: int
 
     def share(self, step: int) -> float:
-        """Returns the share of the peak rate at a step."""
+        """Returns the learning rate at a step of this segment, as a share of the peak rate.
+
+        It rises from `first_share` to 1 at the step `peak`, and then falls to 0 at the step `end`.
+        A segment that begins after the peak only falls.
+        """
         if step < self.peak:
             rise = (step - self.start) / (self.peak - self.start)
             return self.first_share + (1.0 - self.first_share) * rise
@@ -154,15 +158,24 @@ class LinearRates:
         return segment.share(step)
 
     def change(self, *, at: int, steps: int) -> None:
-        """Plans another number of steps from a step on."""
+        """Plans another number of steps from a step on.
+
+        A warm-up that is not finished ends where it would end in a run with the new number of
+        steps. If that step is over, the steps that are left begin with a warm-up of their own.
+
+        Args:
+            at: Steps that were taken.
+            steps: New number of steps of the run.
+        """
         latest = self._segments[-1]
+        is_warming_up = at < latest.peak
         peak = latest.peak
-        if at < latest.peak:
+        if is_warming_up:
             peak = warmup_steps(self._settings, steps)
             if peak <= at:
                 peak = at + warmup_steps(self._settings, steps - at)
         share = self(at)
-        if at < latest.peak and peak <= at:
+        if is_warming_up and peak <= at:
             share = 1.0  # so few steps are left that none of them belongs to a warm-up
 
         self._segments.append(
