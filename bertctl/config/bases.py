@@ -34,7 +34,7 @@ _SECRETS = (
 )
 """Pattern of values that probably are secrets: tokens, private keys, addresses with a password."""
 
-MOST_STOREYS = 30
+LONGEST_CHAIN = 30
 """The most files that may extend each other, one above the other."""
 
 
@@ -78,40 +78,34 @@ def read_files(path: Path, label: str) -> list[RecipeFile]:
 def _read(
     path: Path, label: str, extending: Mapping[Path, str], files: dict[Path, RecipeFile]
 ) -> None:
-    """Reads a recipe file and its bases.
+    """Reads a recipe file and its bases, and adds them to the files, the bases first.
 
     Args:
         path: The file.
         label: The file's name in messages.
-        extending: Files that lead here, each a base of the one before -> their names in messages.
-        files: Files read so far. The bases that are not among them are added, then this file.
+        extending: Files that lead to this one, each of them a base of the file before it -> their
+            names in messages.
+        files: Files read so far, by their resolved paths. Files that it has are not read again.
     """
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
     file = RecipeFile(path, label, document)
+    # How messages begin that are about the keys `base` and `environment`, if the file has them.
     message_starts = {
         key: f"{label}:{document.lines[key,]}: {key}: "
         for key in FILE_ONLY_KEYS
         if (key,) in document.lines
     }
     if message_starts and is_of_run(path):
+        message_start = min(message_starts.values())  # one message is enough for both keys
         raise UsageError(
-            f"{min(message_starts.values())}the recipe of a run is whole, and has none",
+            f"{message_start}the recipe of a run is whole, and has none",
             remedy="Take it out.",
         )
     # These keys are no fields: they are removed from the document before others read it.
     variables = _pop_names(document, "environment")
     bases = _pop_names(document, "base")
-    for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
-        message = (
-            f"{message_starts['environment']}'{name}' is called like a secret, and every run "
-            f"holds its recipe's values"
-        )
-        remedy = (
-            "Leave it out: hub and trackers read their tokens themselves. If the "
-            "value is not secret, give it another name."
-        )
-        raise UsageError(message, remedy=remedy)
     if "environment" in message_starts:
+        _refuse_secrets(variables, message_starts["environment"])
         _fill(file, variables)
 
     extending = {**extending, path.resolve(): label}
@@ -123,20 +117,40 @@ def _read(
                 message_starts["base"] + error.message, remedy=error.remedy
             ) from error
         is_circle = base_path.resolve() in extending
-        if is_circle or len(extending) > MOST_STOREYS:
+        if is_circle or len(extending) > LONGEST_CHAIN:
             if is_circle:
                 reason = "a recipe can't be its own base"
             else:
-                reason = f"more than {MOST_STOREYS} storeys"
+                reason = f"more than {LONGEST_CHAIN} storeys"
             raise UsageError(
                 f"{message_starts['base']}{reason}: {' -> '.join([*extending.values(), base])}"
             )
         if base_path.resolve() not in files:
-            # A built-in recipe is shown by its file name, wherever bertctl is installed.
-            is_path = "/" in base or base_path.parent == path.parent
-            shown_name = str(base_path) if is_path else base_path.name
+            # Messages show a built-in recipe by its file name, wherever bertctl is installed.
+            is_users_file = "/" in base or base_path.parent == path.parent
+            shown_name = str(base_path) if is_users_file else base_path.name
             _read(base_path, shown_name, extending, files)
     files[path.resolve()] = file
+
+
+def _refuse_secrets(variables: Sequence[str], message_start: str) -> None:
+    """Refuses an environment variable whose name is like that of a secret, such as `HF_TOKEN`.
+
+    Args:
+        variables: Names of the variables that a file lists.
+        message_start: What the message begins with.
+    """
+    for name in variables:
+        if re.search(_NAMES_OF_SECRETS, name):
+            message = (
+                f"{message_start}'{name}' is called like a secret, and every run "
+                f"holds its recipe's values"
+            )
+            remedy = (
+                "Leave it out: hub and trackers read their tokens themselves. If the "
+                "value is not secret, give it another name."
+            )
+            raise UsageError(message, remedy=remedy)
 
 
 def _pop_names(document: Document, key: str) -> list[str]:

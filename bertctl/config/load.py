@@ -317,8 +317,8 @@ class _Layers:
             )
 
         values = file.document.values
-        # A relative path starts at the folder of its own file, which is known only here. Which ones
-        # were absolute in the file is noted, as a recipe that is written again leaves them so.
+        # A relative path starts at the folder of its own file, which is known only here. Paths that
+        # were absolute already are remembered: they stay so when the recipe is written to a file.
         already_absolute: dict[str, tuple[str, ...]] = {}
         for dotted in marked(Mark.IS_PATH):
             already_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)

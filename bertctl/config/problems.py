@@ -116,8 +116,10 @@ def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
         return did_you_mean(raw, words)
     if kind == "string" and isinstance(raw, bool | int | float):
         return f'write it in quotes: "{json.dumps(raw)}"'
-    if kind == "array" and isinstance(raw, str) and (raw or not schema.get("minItems")):
-        return f"write [{raw}]"
+    if kind == "array" and isinstance(raw, str):
+        can_be_empty = not schema.get("minItems")
+        if raw or can_be_empty:
+            return f"write [{raw}]"
     if isinstance(raw, str) and _is_quoted(raw, kind):
         return "write it without quotes"
     return ""
@@ -209,8 +211,9 @@ def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
 def field_schema(path: str) -> dict[str, Any]:
     """Returns the JSON Schema of one field, simplified to a single type.
 
-    Where the field also accepts null, `nullable` is true. Where it accepts words beside its type,
-    they are listed under our own key `or`.
+    Pydantic writes `anyOf` for a field that accepts null or several types. Instead, `nullable` is
+    true if the field accepts null, and words that it accepts beside its type are listed under `or`,
+    a key of our own.
     """
     recipe_schema = _json_schema(task_names())
     schema: dict[str, Any] = recipe_schema
@@ -221,11 +224,13 @@ def field_schema(path: str) -> dict[str, Any]:
     choices = schema.get("anyOf")
     if choices is None:
         return schema
+
     types = [choice for choice in choices if choice["type"] != "null"]
-    words = [choice["const"] for choice in types if "const" in choice]
-    if len(types) == 1 and words:
+    words = [choice["const"] for choice in types if "const" in choice]  # of `Literal["word"]`
+    accepts_words_only = len(types) == 1 and bool(words)
+    if accepts_words_only:
         return {"type": "string", "enum": words, "nullable": True}
-    # A field has one type beside its words, which is written first in its annotation.
+    # If a field accepts words beside its type, the type is first in the annotation.
     simplified = {**types[0], "nullable": True}
     if "examples" in schema:
         simplified["examples"] = schema["examples"]

@@ -393,13 +393,15 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
 def _labels_of(
     table: Table, columns: ChoiceColumns, choices: Sequence[Choices], options: ReadOptions
 ) -> list[int]:
-    """Returns the numbers of the right choices, counted from 0; reports where labels begin.
+    """Returns the number of each row's right choice, counted from 0.
+
+    It reports whether the file's labels count from 0 or from 1 if they don't show it themselves.
 
     Args:
         table: The file, or a chunk of it.
-        columns: With how the labels of the whole file are read, if that is known.
-        choices: Of each row.
-        options: Whether the table is the whole file, and what the recipe or run says of it.
+        columns: With the reading of the whole file's labels, if it is known.
+        choices: The choices of each row.
+        options: Whether the table is the whole file, and the settings of the recipe or run.
 
     Raises:
         DataError: A label that means no choice.
@@ -419,9 +421,10 @@ def _labels_of(
         options.listener.say(
             f"{table.source}: the labels in '{name}' count from 1, as the columns of the choices do"
         )
-    is_from_settings = options.settings.first_choice is not None and not _is_prediction_file(table)
-    shows_start = reading.kind != "number" or reading.seen_first is not None
-    if is_from_settings and not shows_start:
+    # For a prediction file the settings do not count: it is known to count from 0.
+    has_start = options.settings.first_choice is not None and not _is_prediction_file(table)
+    needs_start = reading.kind == "number" and reading.seen_first is None
+    if has_start and needs_start:
         _report_first_number(table, columns, reading, options)
     return numbers
 

@@ -171,17 +171,17 @@ def refuse_other_label(
     choices: Sequence[Choices],
     reading: LabelReading,
 ) -> None:
-    """Refuses rows of which two columns say another right choice.
+    """Refuses a table with rows in which a second label column means another choice than the first.
 
     Args:
         table: The file.
-        names: Of the column that was read, and of the other.
-        numbers: The right choices by the first, counted from 0.
-        choices: Of each row.
-        reading: Of the other column.
+        names: Names of the first and the second label column.
+        numbers: The right choices by the first one, counted from 0.
+        choices: The choices of each row.
+        reading: How the labels of the second one are read.
 
     Raises:
-        DataError: With file and line, and how many rows there are.
+        DataError: With file and line of the first such row, and the number of such rows.
     """
     label_name, other_name = names
     differing = []

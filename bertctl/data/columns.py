@@ -222,17 +222,18 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str
 def distinct_ids(
     values: Sequence[Any], where: Callable[[int], str], *, remedy: str, reason: str = ""
 ) -> Sequence[str]:
-    """Returns ids as texts.
+    """Returns the ids of a column as texts, each of them different.
 
     Args:
-        values: of a column.
-        where: the place of a row.
-        remedy: what to do about ids that are refused.
+        values: The cells of the column.
+        where: Returns the file and line of a row, by its position.
+        remedy: What to do about ids that are refused.
         reason: Why repeated ids are refused, as the end of the message's sentence.
 
     Raises:
-        DataError: one is blank or stands twice, with file and line.
+        DataError: An id is blank or occurs twice, with file and line.
     """
+    # For a large column this needs less memory. `are_different` is False for blank ids, too.
     if is_packed(values) and are_different(values):
         if all(type(value) is str for value in values):
             return values

@@ -215,24 +215,24 @@ class _SentenceReader:
 
     Attributes:
         n_comments: Lines taken as comments so far, in files that are not CoNLL-U.
-        _names: Names of the columns: those of CoNLL-U, or from the header or a comment; else None.
-        _header: The same if the first line has them, to recognize it when it is repeated.
+        _column_names: Names of the columns, by the format, the header or a comment; else None.
+        _header_names: The same if the first line has them, to recognize it when it is repeated.
         _layout: Where words and tags are. The first sentence decides it.
         _is_ontonotes: Whether `#begin document` has been read, as in files of CoNLL-2012.
-        _document: Number of the document that has begun, from 0; -1 before the first one.
-        _block: Lines of the sentence that is not complete yet.
+        _document_number: Number of the document that has begun, from 0; -1 before the first one.
+        _pending_lines: Lines of the sentence that is not complete yet.
     """
 
     def __init__(self, source: str, options: ReadOptions, *, ud: bool) -> None:
         self._source = source
         self._options = options
         self._ud = ud
-        self._names: tuple[str, ...] | None = _UD_NAMES if ud else None
-        self._header: tuple[str, ...] = ()
+        self._column_names: tuple[str, ...] | None = _UD_NAMES if ud else None
+        self._header_names: tuple[str, ...] = ()
         self._layout: ConllLayout | None = None
         self._is_ontonotes = False
-        self._document = -1
-        self._block: list[_Line] = []
+        self._document_number = -1
+        self._pending_lines: list[_Line] = []
         self.n_comments = 0
 
     def add(self, line: _Line) -> Sentence | None:
@@ -244,7 +244,7 @@ class _SentenceReader:
             self._is_ontonotes = True
             begin_document, _ = _ONTONOTES_DOCUMENT
             if line.text.startswith(begin_document):
-                self._document += 1
+                self._document_number += 1
             line = _Line(line.number, "")  # it has no word, and ends a sentence like a blank line
 
         is_blank = not line.text.strip(_BLANKS)
@@ -255,25 +255,28 @@ class _SentenceReader:
 
         sentence = self._finish_sentence()
         if begins_document:
-            self._document += 1
+            self._document_number += 1
         return sentence
 
     def _add_filled(self, line: _Line) -> None:
         """Takes a line that is not blank: the header, the header again, or part of a sentence."""
         can_be_header = (
-            self._layout is None and self._names is None and not self._block and not self._ud
+            self._layout is None
+            and self._column_names is None
+            and not self._pending_lines
+            and not self._ud
         )
         if can_be_header and self._is_header(line):
-            self._header = tuple(_split_columns(line.text, tabs=False))
-            self._names = self._header
+            self._header_names = tuple(_split_columns(line.text, tabs=False))
+            self._column_names = self._header_names
             if self._options.settings.header is None:
                 self._options.listener.say(
                     f"{self._source}: the first line is taken for the names of the columns"
                 )
-        elif self._header and _repeats_names(line, self._header):
+        elif self._header_names and _repeats_names(line, self._header_names):
             self._refuse_or_skip(_repeated_names(line, self._source))
         else:
-            self._block.append(line)
+            self._pending_lines.append(line)
 
     def _is_header(self, line: _Line) -> bool:
         """Returns whether the first line has names, by `data.header` or by its words."""
@@ -292,8 +295,8 @@ class _SentenceReader:
 
         The result is None if the lines have no words, or if they are wrong and skipped.
         """
-        all_lines = self._block
-        self._block = []
+        all_lines = self._pending_lines
+        self._pending_lines = []
         word_lines, comments = self._without_comments(all_lines)
         for comment in comments:
             self._read_comment(comment)
@@ -308,7 +311,7 @@ class _SentenceReader:
                 word_lines,
                 self._layout,
                 self._source,
-                self._document,
+                self._document_number,
                 tags_needed=self._options.label_needed,
             )
             if self._ud and self._options.label_needed:
@@ -334,9 +337,9 @@ class _SentenceReader:
         """Takes the columns' names, or the beginning of a document, from a comment of CoNLL-U."""
         names = _global_columns(comment)
         if names:
-            self._names = names
+            self._column_names = names
         if comment.startswith(("# newdoc", "#newdoc")):
-            self._document += 1
+            self._document_number += 1
 
     def _without_comments(self, lines: list[_Line]) -> tuple[list[_Line], list[str]]:
         """Returns the lines of a sentence without comments, and the comments of CoNLL-U."""
@@ -363,7 +366,7 @@ class _SentenceReader:
             word_lines,
             self._source,
             settings,
-            names=self._names,
+            names=self._column_names,
             ud=self._ud,
             tags_needed=self._options.label_needed,
         )
@@ -586,7 +589,8 @@ def _sentence(
     tags: list[str] = []
     for number, text in block:
         fields = layout.fields(text)
-        if layout.has_more:  # as long as words and tags are there
+        if layout.has_more:
+            # Lines of CoNLL-2012 differ in width. They need the columns of the word and the tag.
             has_wrong_width = len(fields) <= max(layout.word, layout.tag or 0)
         else:
             has_wrong_width = len(fields) != len(layout.names)

@@ -190,22 +190,26 @@ def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         require_file(path)
         return {path.name: path}
-    # A hidden file or folder has `/.` in its path.
     members = {
-        f"/{file.relative_to(path).as_posix()}": file
+        file.relative_to(path).as_posix(): file
         for file in path.rglob("*")
         if suffix_of(file) in SUFFIXES
     }
     files = {
-        name.removeprefix("/"): file
+        name: file
         for name, file in sorted(members.items())
-        if file.is_file() and "/." not in name
+        if file.is_file() and not _is_hidden(name)
     }
     if not files:
         raise UnavailableError(
             f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}.", file=path
         )
     return files
+
+
+def _is_hidden(name: str) -> bool:
+    """Returns whether a file, or a folder that it is in, has a name that begins with a dot."""
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _texts(
@@ -360,15 +364,18 @@ def _hashes_of(corpora: Sequence[Corpus], listener: Listener) -> tuple[Ints, Int
     """Reads corpora once, and returns hashes of their documents and lines.
 
     Returns:
-        (N,) the hash of each document's text, -1 for one without text; the hashes of all lines that
-        count as repeated; and 0 with the number of documents up to the end of each corpus.
+        The hash of each document's text, (N,), -1 for a document without text. The hash of each
+        line but short ones, (M,): equal hashes show repeated lines. And the positions between
+        corpora: 0, then the number of documents up to the end of each corpus.
     """
     line_hashes = array("q")
     text_hashes = array("q")
     ends = [0]
     for corpus in corpora:
         for document in corpus.documents(listener):
-            line_hashes.extend(hash(line) for line in document.lines if _counts(line))
+            line_hashes.extend(
+                hash(line) for line in document.lines if _can_count_as_repeated(line)
+            )
             text_hashes.append(_hash(document.lines) if document.lines else -1)
             if len(text_hashes) % _ROWS == 0:
                 listener.advance("reading the corpus", len(text_hashes), 0)
@@ -381,7 +388,7 @@ def _hashes_of(corpora: Sequence[Corpus], listener: Listener) -> tuple[Ints, Int
     )
 
 
-def _counts(line: str) -> bool:
+def _can_count_as_repeated(line: str) -> bool:
     """Returns whether a line counts as repeated if it occurs again.
 
     Headings ("Results", "Case report") recur in sound corpora; so a line counts from three words

@@ -153,9 +153,9 @@ def records(
         dialect: How they are written.
         source: Name of the file.
         listener: Told of skipped blank lines, and of values in columns without a name.
-        on_bad_record: Gets the errors of bad records, which then are left out, each up to the end
-            of the line with the error. A quoted field that is not closed goes up to the end of the
-            file. If None, the first error is raised.
+        on_bad_record: Called with the error of each bad record, which is then left out. Reading
+            goes on after the line with the error, but a quoted field that is never closed takes all
+            further lines. If None, the first error is raised.
 
     Raises:
         DataError: a record with more or fewer fields, a quoted field that is not closed, a second
@@ -574,17 +574,17 @@ def _is_in_column(cell: str, position: int, records: Sequence[Sequence[str]]) ->
 def _without_empty_columns(
     first: list[str], records: Sequence[Sequence[str]]
 ) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Returns the first record, and all records, without columns that have no name and no values.
+    """Returns the first record, and all records, without columns that are empty or nearly so.
 
-    Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether
-    there is a header.
+    Spreadsheets and broken exports leave such columns (`v1,v2,,,`). They don't show whether there
+    is a header. If there are any, the first record loses all its blank cells, and records of
+    another width are left out.
 
     Args:
         first: The first record, its cells stripped.
-        records: All records, the first one among them. Those of another width are left out if
-            columns are.
+        records: All records, the first one among them.
     """
-    unnamed = [i for i, cell in enumerate(first) if not cell]
+    unnamed = [i for i, cell in enumerate(first) if not cell]  # positions
     later_records = [record for record in records[1:] if len(record) == len(first)]
     empty = set[int]()
     for i in unnamed:

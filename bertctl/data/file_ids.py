@@ -77,15 +77,18 @@ class FileIds:
         self._blank = 0
 
     def attach(self, rows: Rows, table: Table, *, as_ids: bool) -> Rows:
-        """Returns rows with the ids that their file has for them.
+        """Returns the rows of a chunk with their ids from the file, in `Rows.file_ids`.
+
+        Rows are returned unchanged if the file has no column of ids, or if the rows are more or
+        fewer than those of the table.
 
         Args:
-            rows: One for each row of the table.
-            table: The same rows as the file has them.
-            as_ids: Whether `Rows.ids` become the same ids, as texts.
+            rows: The rows that a task has made of the table.
+            table: The chunk of the file.
+            as_ids: Whether the ids also replace `Rows.ids`, as texts.
 
         Raises:
-            DataError: An id stands in an earlier chunk already, and ids are strict.
+            DataError: An id occurs in an earlier chunk, and repeated ids are refused.
         """
         if self.column is None or len(rows) != len(table):
             return rows
@@ -96,6 +99,7 @@ class FileIds:
         texts = ["" if _is_blank(value) else str(value) for value in values]
         filled = [text for text in texts if text]
         self._blank += len(texts) - len(filled)
+        # To find repeated ids, only their hashes are held in memory.
         hashes = np.fromiter(map(hash, filled), dtype=np.int64, count=len(filled))
         if self.are_strict:
             self._refuse_repeated(hashes, filled, table)

@@ -299,14 +299,15 @@ def text_lines(
     Args:
         file: The file.
         name: Its name, for messages.
-        options: If bad records are left out and not counted, bytes that are no text become U+FFFD.
+        options: How the file is read. If bad records are only reported (`on_bad_record` without
+            `skipped`), bytes that are no text become U+FFFD. Otherwise they are an error.
         longest: Characters that a line may have, if they are more than `data.longest_line`.
 
     Raises:
         DataError: Bytes that are no text, or a line that is too long.
     """
-    is_lenient = options.on_bad_record is not None and options.skipped is None
-    errors: Literal["strict", "replace"] = "replace" if is_lenient else "strict"
+    only_reports = options.on_bad_record is not None and options.skipped is None
+    errors: Literal["strict", "replace"] = "replace" if only_reports else "strict"
     settings = options.settings
     longest = max(longest, settings.longest_line * 1_000_000)
     return decoded_lines(
@@ -441,21 +442,25 @@ def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) ->
 
 
 def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
-    """Returns the lines read so far and None, if each line is an object; else [] and the document.
+    """Finds out whether a file has a JSON object on each line, or one document; reads a document.
 
-    Objects that stand one after another, each over several lines, are a document that is a list of
-    them.
+    Objects that follow each other, each written over several lines, are a document, too: the list
+    of them.
 
     Args:
-        lines: Of the file.
+        lines: All lines of the file.
         source: Its name, for messages.
         form: What JSON of such rows looks like, for remedies.
+
+    Returns:
+        For an object on each line: the lines that were read to find out, and None. For a document:
+        an empty list, and the document.
 
     Raises:
         DataError: The file is empty, no JSON, or has columns where rows are needed.
     """
-    # The lines read so far: blank ones, then the first one that is not. The functions below add
-    # the lines that they read.
+    # The lines read so far, up to the first one that is not blank. `_begins_document` and
+    # `_only_blanks_follow` add the lines that they read.
     head: list[str] = []
     for line in lines:
         head.append(line)
@@ -470,9 +475,9 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
         is_document = _begins_document(head, lines, error)
     else:
         is_document = _is_document(first_value)
-        # With further lines, such an object is a row.
-        has_columns = not is_document and _has_columns(first_value)
-        if has_columns and _is_last(head, lines):
+        looks_like_columns = not is_document and _has_columns(first_value)
+        # An object such as `{"text": {...}, "label": {...}}` is a row if further lines follow it.
+        if looks_like_columns and _only_blanks_follow(head, lines):
             raise _columns_not_rows(source)
     if not is_document:
         return head, None
@@ -492,19 +497,20 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
 def _is_document(value: Any) -> bool:
     """Returns whether the JSON of a file's first line is a whole document, not the first row.
 
-    It is a list of rows (but not spaCy's `[text, annotations]`), or an object that has such a list
-    under `data` or `documents`, or spaCy's collection of examples.
+    A document is a list, or an object with a list of objects under `data` or `documents`, or
+    spaCy's collection of examples. But the list `[text, annotations]` is a row of spaCy.
     """
-    if isinstance(value, dict):
-        lists = [value.get(name) for name in ("data", "documents")]
-    else:
-        lists = [value]
-    has_objects = any(
-        isinstance(values, list) and all(isinstance(entry, dict) for entry in values)
-        for values in lists
-    )
-    is_list = isinstance(value, list) and not spacy_json.is_example(value)
-    return has_objects or is_list or spacy_json.is_collection(value)
+    if isinstance(value, list):
+        return not spacy_json.is_example(value)
+    if not isinstance(value, dict):
+        return False
+    has_rows = any(_is_list_of_objects(value.get(name)) for name in ("data", "documents"))
+    return has_rows or spacy_json.is_collection(value)
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    """Returns whether a value is a list with nothing but objects in it."""
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 def _begins_document(head: list[str], lines: Iterator[str], error: Exception) -> bool:
@@ -524,13 +530,13 @@ def _begins_document(head: list[str], lines: Iterator[str], error: Exception) ->
         return False
     # The object is cut off at the line's end. If the next line begins another one, it is a broken
     # row of JSON Lines; otherwise the object goes on there.
-    if _is_last(head, lines):
+    if _only_blanks_follow(head, lines):
         return False
-    next_line = head[-1]  # `_is_last` added it
+    next_line = head[-1]  # `_only_blanks_follow` added it
     return not next_line.lstrip().startswith("{")
 
 
-def _is_last(head: list[str], lines: Iterator[str]) -> bool:
+def _only_blanks_follow(head: list[str], lines: Iterator[str]) -> bool:
     """Returns whether only blank lines follow; the lines read to find out are added to `head`."""
     for line in lines:
         head.append(line)

@@ -69,21 +69,24 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
 def _is_fault_of_rows(
     error: BertctlError, reader: Reader, path: Path | MemoryFile, options: ReadOptions
 ) -> bool:
-    """Returns whether a file is for a reader's task, and the error is about single rows of it.
+    """Returns whether a file is meant for a reader's task, and the error is about some of its rows.
+
+    If it is not, other tasks are tried.
 
     Args:
-        error: That the reader has raised.
-        reader: Of the task.
+        error: The error that the reader has raised.
+        reader: The reader of the task.
         path: The file.
-        options: How it is read.
+        options: How the file was read.
     """
     if isinstance(error, KnownFormatError):
         return True
     if not isinstance(error, DataError):  # columns can't be guessed
         return False
-    # An error without rows: the file isn't JSON, or has no rows in the form of this task.
-    is_of_rows = not isinstance(error, NoTableError) and error.remedy != reader.form
-    if reader.is_sure and is_of_rows:
+    # A remedy that shows the form of the task's rows means that the file has no such rows at all.
+    is_of_whole_file = isinstance(error, NoTableError) or error.remedy == reader.form
+    # If a reader is sure, no other task has its columns.
+    if reader.is_sure and not is_of_whole_file:
         return True
     return _is_mostly_for(reader, path, options)
 
