@@ -125,10 +125,14 @@ def refuse_address(
 
 
 def _full_address(address: str | Path) -> str:
-    """Returns the address with both slashes behind its scheme, and without secrets."""
+    """Returns an address as it was typed, but without secrets, such as `s3://bucket/file`.
+
+    `Path` has turned `s3://` into `s3:/`, which is undone. `file:///folder` keeps its third slash.
+    """
     match = _ADDRESS.match(str(address))
     if match is None:
         return str(address)
+    # `rest` is what follows the first slash, so it begins with the other slashes.
     if match["rest"].startswith("//"):
         slashes = "///"
     else:

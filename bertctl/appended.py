@@ -35,13 +35,14 @@ class AppendedFile:
 
     def __init__(self, path: Path, size: int | None) -> None:
         self._path = path
-        self._size = size or 0
+        self._size = size or 0  # bytes of all whole records
         with failures_of(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if size is not None and path.stat().st_size < size:
                 message = f"{path} has been cut short: it had {size} bytes"
                 raise DataError(message, remedy="Start again with `overwrite=True`.")
             self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
+            # What follows the whole records goes, or everything if the file starts empty.
             self._cut()
 
     def append(self, data: bytes | memoryview) -> None:
@@ -108,13 +109,14 @@ class AppendedArray:
         self.rows = rows or 0
         self._row_shape = row_shape
         self._dtype = np.dtype(dtype)
-        head = self._header()
+        header = self._header()
         row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
         if rows is None:
-            self._file = AppendedFile(path, None)
-            self._file.append(head)
+            self._file = AppendedFile(path, size=None)  # starts empty
+            self._file.append(header)
         else:
-            self._file = AppendedFile(path, len(head) + rows * row_bytes)
+            # The header of these rows is as long as any other one, so it tells the file's size.
+            self._file = AppendedFile(path, size=len(header) + rows * row_bytes)
 
     def append(self, rows: Array) -> None:
         """Adds rows, all of them or none.
@@ -184,14 +186,15 @@ class AppendedOffsets:
         else:
             stored = None
         if stored is None:
+            # The file of offsets starts empty, and gets those of the lines that exist.
             offsets = line_offsets(lines, n_lines)
-            self._array = AppendedArray(path, (), np.uint64, None)
+            self._array = AppendedArray(path, (), np.uint64, rows=None)
             self._array.append(offsets)
         else:
             offsets = stored
-            self._array = AppendedArray(path, (), np.uint64, n_lines)
+            self._array = AppendedArray(path, (), np.uint64, rows=n_lines)
         self._hash = hashlib.sha256(np.ascontiguousarray(offsets).data)
-        self._end = n_bytes
+        self._end = n_bytes  # where the next line begins
 
     def append(self, lengths: Sequence[int]) -> None:
         """Adds lines of these sizes in bytes."""

@@ -29,16 +29,19 @@ def as_array(values: Any) -> Array:
 
 
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
-    """Returns (N,) the number of each key, and the different keys.
+    """Returns (N,) the number of each key, and the different keys in the order of their numbers.
 
-    Different keys are numbered in order of appearance.
+    The keys "b", "a" and "b" give 0, 1, 0 and ["b", "a"]: they are numbered as they appear.
     """
     if isinstance(keys, array):
-        different, first_places, numbers_by_size = np.unique(
+        # NumPy numbers the keys by size. They are renumbered by their first positions.
+        different, first_positions, numbers_by_size = np.unique(
             keys, return_index=True, return_inverse=True
         )
-        order = np.argsort(first_places)
-        return np.argsort(order)[numbers_by_size], different[order].tolist()
+        by_appearance = np.argsort(first_positions)
+        # Sorting the positions of a permutation gives its inverse.
+        renumbered = np.argsort(by_appearance)
+        return renumbered[numbers_by_size], different[by_appearance].tolist()
     known: dict[_Key, int] = {}
     numbers = [known.setdefault(key, len(known)) for key in keys]
     return np.array(numbers, dtype=np.int64), list(known)
@@ -79,10 +82,10 @@ def positions_of(parts: Iterable[int], starts: Ints) -> Ints:
 
 
 def in_a_file(values: NDArray[_Number]) -> np.memmap[Any, np.dtype[_Number]]:
-    """Returns the array as a map of a file that goes with it.
+    """Returns the array as a memory map of a temporary file, which is deleted with the map.
 
     Raises:
-        OSError: there is no room for it below TMPDIR.
+        OSError: The disk of TMPDIR has no room for it.
     """
     with tempfile.TemporaryFile() as file:
         file.write(values.data)  # `tofile` says nothing of a full disk

@@ -49,26 +49,23 @@ def sha256_of(path: Path) -> str:
 def loading(
     noun: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
 ) -> Iterator[None]:
-    """Turns whatever goes wrong inside into one of our errors.
+    """Turns any error inside the context into one of bertctl's, for a file that others wrote.
 
-    It is for what somebody else's file makes a library do.
-
-    Our own errors, and memory that ran out, go through as they are.
+    Such a file can make a library raise any error. Errors of bertctl, and of memory that ran out,
+    are raised as they are.
 
     Args:
-        noun: is being loaded, for the message.
-        kind: of the error that is raised.
-        remedy: what to do about it.
+        noun: What is being loaded, for the message.
+        kind: Class of the error that is raised.
+        remedy: What to do about it.
     """
     try:
         yield
     except BaseException as error:
-        panic = type(error).__name__ == "PanicException"  # of a library in Rust: no Exception
-        if (
-            isinstance(error, BertctlError)
-            or is_out_of_memory(error)
-            or not (isinstance(error, Exception) or panic)
-        ):
+        # A library that is written in Rust may raise a PanicException, which is no Exception.
+        is_failure = isinstance(error, Exception) or type(error).__name__ == "PanicException"
+        has_own_message = isinstance(error, BertctlError) or is_out_of_memory(error)
+        if has_own_message or not is_failure:
             raise
         reason = next(iter(str(error).strip().splitlines()), "")[:300]
         raise kind(
@@ -79,19 +76,23 @@ def loading(
 def read_text(
     path: Path, *, limit: int = JSON_LIMIT, kind: type[BertctlError] = UnavailableError
 ) -> str:
-    """Returns a file of UTF-8, without its byte-order mark.
+    """Returns the text of a UTF-8 file, without its byte-order mark.
+
+    Args:
+        path: The file.
+        limit: Largest size in bytes.
+        kind: Class of the error for a file that is too large, no UTF-8 or not a regular file.
 
     Raises:
-        UnavailableError: it can't be read.
-        BertctlError: of `kind`: it is larger than `limit` bytes, or is no UTF-8.
+        UnavailableError: The file can't be read.
+        BertctlError: An error of `kind`.
     """
     try:
-        # A pipe would be waited for. Path.open takes no opener.
-        with open(
-            path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)
-        ) as file:
+        # The builtin `open`, as `Path.open` takes no opener.
+        with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise kind(f"{path} is not a regular file", file=path)
+            # At most one part beyond the limit is read, which shows that the file is too large.
             content = bytearray()
             while len(content) <= limit and (part := file.read(_PART)):
                 content += part
@@ -107,6 +108,11 @@ def read_text(
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise kind(f"{path}:{line}: byte 0x{content[error.start]:02x} is not UTF-8") from error
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Opens a path and returns the descriptor. A pipe is opened even if nobody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_json(
@@ -267,29 +273,32 @@ _BYTES_OF_JSON = {"{": 240, "[": 72, ",": 40, '"': 30}
 
 
 def require_room_for_json(text: str, source: object) -> None:
-    """Refuses a JSON text that would take more memory as objects than is free.
+    """Refuses a JSON text that would take more memory as Python objects than is free.
 
-    `[[],[],` takes 24 times its size.
+    A text such as `[[],[],` takes 24 times its size. The size is estimated, without parsing.
+
+    Args:
+        text: The JSON text.
+        source: Where it comes from, for the message.
 
     Raises:
-        DeviceError: there is too little memory.
+        DeviceError: There is too little memory.
     """
     if len(text) < _SMALL_TEXT:
         return
     n_bytes = len(text) + sum(
         size * text.count(character) for character, size in _BYTES_OF_JSON.items()
     )
-    remedy = "Write it as JSON Lines, with an object per line, or split it."
     require_memory(
         n_bytes,
         f"the JSON of {source}",
-        remedy=remedy,
-        libraries=False,
+        remedy="Write it as JSON Lines, with an object per line, or split it.",
+        libraries=False,  # parsing needs no torch, so no memory is reserved for it
     )
 
 
 def is_whole(text: str) -> bool:
-    """Whether every character is one: half of a surrogate pair is none."""
+    """Returns whether a text has no halves of surrogate pairs, which are not characters."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -298,7 +307,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_encoding(name: str) -> bool:
-    """Whether Python knows an encoding of texts by this name."""
+    """Returns whether Python knows a text encoding by this name."""
     try:
         "".encode(name)
     except (LookupError, ValueError):

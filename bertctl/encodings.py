@@ -96,18 +96,18 @@ class Candidate(NamedTuple):
 
 
 def likely_encoding(data: bytes) -> Candidate | None:
-    """Returns the encoding by which bytes have words of a language.
-
-    It is None where none does, or they say too little.
+    """Returns the encoding by which bytes are words of a language; None if no encoding fits.
 
     Args:
-        data: lines that are not UTF-8, or what stands around the letters that are not.
+        data: Lines that are not UTF-8, or only the surroundings of the bytes that are not.
     """
     data = data[:_SEEN]
     runs = re.findall(rb"[\x80-\xff]+", data)
     if not runs:
         return None
-    is_latin = sum(map(len, runs)) < 1.8 * len(runs)  # single letters among those of ASCII
+    # In a Latin script, single letters such as é stand among those of ASCII, so the runs of other
+    # bytes are short. In any other script, whole words consist of such bytes.
+    is_latin = sum(map(len, runs)) < 1.8 * len(runs)
     if is_latin:
         candidates = _latin_candidates(data)
     else:
@@ -117,13 +117,18 @@ def likely_encoding(data: bytes) -> Candidate | None:
 
 
 def _decoded(data: bytes, encoding: str) -> str | None:
-    """Returns the text, or None where it is not the encoding or has control characters in it."""
+    """Returns the text that bytes are by an encoding; None if they are no text by it.
+
+    A text has no control characters (except white space) and no characters of private use.
+    """
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        if error.start < len(data) - 4 or len(data) < _SEEN:
+        # Data that was cut to `_SEEN` bytes may end within a character, which is left out.
+        is_last_character_cut = len(data) >= _SEEN and error.start >= len(data) - 4
+        if not is_last_character_cut:
             return None
-        text = data[: error.start].decode(encoding)  # the last character is cut
+        text = data[: error.start].decode(encoding)
     if re.search(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]", text):
         return None
     return text
@@ -145,44 +150,54 @@ def _latin_candidates(data: bytes) -> list[Candidate]:
         else:
             letters = ""
         score = _share_of_letters(text, letters or _ANY_LATIN)
-        beyond = re.findall(r"[^\x00-\x7f]", text)
-        if any(map(str.isalpha, beyond)):
+        beyond_ascii = re.findall(r"[^\x00-\x7f]", text)
+        if any(map(str.isalpha, beyond_ascii)):
+            # At least one letter such as é touches a letter of ASCII.
             has_words = (
                 re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]", text) is not None
             )
         else:
-            has_words = all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond)
+            # There are only signs: all of them have to be usual in or beside words.
+            has_words = all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond_ascii)
         if score >= 0.9 and has_words:
             candidates.append(Candidate(encoding, text, score))
     return candidates
 
 
 def _share_of_letters(text: str, letters: str) -> float:
-    """Returns the share of the characters beyond ASCII that are these letters.
+    """Returns the share of the characters beyond ASCII that fit a language, from 0 to 1.
 
-    Signs that stand between words count, too.
+    A letter fits if the language has it, unless it is a capital behind a small letter. A sign, such
+    as a dash, fits by its place: in a word, beside one or between words.
+
+    Args:
+        text: A text with at least one character beyond ASCII.
+        letters: The language's letters beyond ASCII, in lower case.
     """
-    right = total = 0
+    n_fitting = 0
+    n_characters = 0
     for match in re.finditer(r"[^\x00-\x7f]", text):
         character = match[0]
         before = text[match.start() - 1 : match.start()]
         after = text[match.end() : match.end() + 1]
-        total += 1
         if character.isalpha():
-            is_out_of_place = character.isupper() and before.islower()
-            right += character.lower() in letters and not is_out_of_place
+            is_capital_in_word = character.isupper() and before.islower()
+            fits = character.lower() in letters and not is_capital_in_word
+        elif character in _IN_WORDS:
+            fits = True
         else:
-            touches_letters = before.isalpha() + after.isalpha()
-            right += character in _IN_WORDS or touches_letters < (
-                2 if character in _BESIDE_WORDS else 1
-            )
-    return right / total
+            n_touched_letters = before.isalpha() + after.isalpha()
+            most_touched_letters = 1 if character in _BESIDE_WORDS else 0
+            fits = n_touched_letters <= most_touched_letters
+        n_fitting += fits
+        n_characters += 1
+    return n_fitting / n_characters
 
 
 def _script_candidates(data: bytes) -> list[Candidate]:
-    """Returns the encodings of alphabets that fit the letters.
+    """Returns the encodings of other alphabets by which the bytes are a text.
 
-    By them most letters are the most frequent ones of their script.
+    By such an encoding, most letters are among the most frequent ones of one script, such as Greek.
     """
     candidates = []
     for encodings, letter, common in _COMMON_LETTERS:
@@ -190,10 +205,17 @@ def _script_candidates(data: bytes) -> list[Candidate]:
             text = _decoded(data, encoding)
             if text is None:
                 continue
-            beyond = re.findall(r"[^\x00-\x7f\s«»„“”‘’–—…№]", text)
-            letters = [character for character in beyond if re.match(letter, character.lower())]
-            swapped = len(re.findall(r"(?<=[^\W\d_])(?<![A-ZА-ЯΑ-Ω])[А-ЯΑ-Ω]", text))
-            if len(letters) < 0.95 * len(beyond) or not letters or swapped > 0.05 * len(letters):
+            beyond_ascii = re.findall(r"[^\x00-\x7f\s«»„“”‘’–—…№]", text)
+            letters = [
+                character for character in beyond_ascii if re.match(letter, character.lower())
+            ]
+            is_of_script = bool(letters) and len(letters) >= 0.95 * len(beyond_ascii)
+
+            # KOI8-R has its capitals where Windows-1251 has small letters. So a text that is
+            # decoded by the wrong one of the two has capitals behind small letters.
+            capitals_in_words = re.findall(r"(?<=[^\W\d_])(?<![A-ZА-ЯΑ-Ω])[А-ЯΑ-Ω]", text)
+            has_swapped_cases = len(capitals_in_words) > 0.05 * len(letters)
+            if not is_of_script or has_swapped_cases:
                 continue
             score = sum(character.lower() in common for character in letters) / len(letters)
             if score >= 0.55:
@@ -202,29 +224,35 @@ def _script_candidates(data: bytes) -> list[Candidate]:
 
 
 def _asian_candidates(data: bytes) -> list[Candidate]:
-    """Returns the encodings of East Asia by which nearly all characters are usual ones."""
+    """Returns the encodings of East Asia by which nearly all characters are usual ones.
+
+    Japanese is told from Chinese by its kana, which only Japanese texts have.
+    """
     candidates = []
-    for encodings, is_usual, least in _ASIAN_ENCODINGS:
+    for encodings, is_usual, least_share_of_kana in _ASIAN_ENCODINGS:
         for encoding in encodings:
             text = _decoded(data, encoding)
-            if text is not None:
-                beyond = re.findall(r"[^\x00-\x7f]", text)
-            else:
-                beyond = []
-            if text is None or len(beyond) < 2:
+            if text is None:
                 continue
-            kana = sum("\u3040" <= character <= "\u30ff" for character in beyond)
-            score = sum(map(is_usual, beyond)) / len(beyond)
-            if score >= 0.9 and kana >= least * len(beyond):
-                candidates.append(Candidate(encoding, text, score + 0.001))  # before an alphabet
+            beyond_ascii = re.findall(r"[^\x00-\x7f]", text)
+            if len(beyond_ascii) < 2:
+                continue
+            n_kana = sum("\u3040" <= character <= "\u30ff" for character in beyond_ascii)
+            has_enough_kana = n_kana >= least_share_of_kana * len(beyond_ascii)
+            score = sum(map(is_usual, beyond_ascii)) / len(beyond_ascii)
+            if score >= 0.9 and has_enough_kana:
+                # With 0.001 more, it is preferred to an alphabet with the same score.
+                candidates.append(Candidate(encoding, text, score + 0.001))
+                # The next encoding of the group would give the same text: it only has more
+                # characters.
                 break
     return candidates
 
 
 def _row(character: str, encoding: str) -> int:
-    """Returns the first of the two bytes of a character in an encoding of this kind.
+    """Returns the first of a character's two bytes in an encoding of East Asia; 0 if it has none.
 
-    It is 0 where it has none.
+    These encodings put their most frequent characters into neighbouring rows, by this byte.
     """
     try:
         return character.encode(encoding)[0]
@@ -233,22 +261,24 @@ def _row(character: str, encoding: str) -> int:
 
 
 def _is_usual_chinese(character: str) -> bool:
+    """Returns whether a character is frequent in simplified Chinese (level 1 of GB 2312)."""
     return 0xB0 <= _row(character, "gb2312") <= 0xD7 or character in _PUNCTUATION
 
 
 def _is_usual_traditional(character: str) -> bool:
+    """Returns whether a character is frequent in traditional Chinese (level 1 of Big5)."""
     return 0xA4 <= _row(character, "big5") <= 0xC6 or character in _PUNCTUATION
 
 
 def _is_usual_japanese(character: str) -> bool:
-    return (
-        0xB0 <= _row(character, "euc_jp") <= 0xCF
-        or "\u3040" <= character <= "\u30ff"
-        or character in _PUNCTUATION
-    )
+    """Returns whether a character is kana, or a kanji of level 1 (rows 0xB0 to 0xCF of EUC-JP)."""
+    is_frequent_kanji = 0xB0 <= _row(character, "euc_jp") <= 0xCF
+    is_kana = "\u3040" <= character <= "\u30ff"
+    return is_frequent_kanji or is_kana or character in _PUNCTUATION
 
 
 def _is_usual_korean(character: str) -> bool:
+    """Returns whether a character is a syllable of Hangul."""
     return "\uac00" <= character <= "\ud7a3" or character in _PUNCTUATION
 
 

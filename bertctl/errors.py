@@ -90,10 +90,18 @@ class BertctlError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.file: str | None = None
+        self.line: int | None = None
+        self.field: str | None = None
+        # A message may begin with `FILE:LINE:`, with the field of a recipe, or with both.
         place = _PLACE.search(message)
-        self.file = str(file) if file is not None else place and place["file"]
-        self.line = int(place["line"]) if place and place["line"] else None
-        self.field = place and place["field"]
+        if place is not None:
+            self.file = place["file"]
+            self.field = place["field"]
+            if place["line"]:
+                self.line = int(place["line"])
+        if file is not None:
+            self.file = str(file)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document that `--json` answers with, as `schemas/error.json` describes it."""
@@ -175,9 +183,14 @@ class InterruptedRunError(BertctlError):
 
 
 def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
-    """Returns several errors as one; one as it is.
+    """Returns several errors as one error, which lists their messages; a single one is returned.
 
-    It has the exit code of the first, the first place, and each remedy once.
+    The new error has the exit code of the first error, and each remedy once. Its file, line and
+    field are those of the first error that has any.
+
+    Args:
+        errors: The errors, at least one.
+        headline: First line of the message.
     """
     if len(errors) == 1:
         return errors[0]
@@ -186,17 +199,19 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
     combined = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
     combined.exit_code = errors[0].exit_code
     combined.kind = errors[0].kind
-    placed = next((error for error in errors if error.file or error.field), combined)
-    combined.file = placed.file
-    combined.line = placed.line
-    combined.field = placed.field
+    for error in errors:
+        if error.file or error.field:
+            combined.file = error.file
+            combined.line = error.line
+            combined.field = error.field
+            break
     return combined
 
 
 def said_of(error: BaseException) -> str:
-    """Returns what status.json says of an error.
+    """Returns the message of an error, as status.json records it.
 
-    It is its message, and of one that is not ours also what it is.
+    The message of an error that is not bertctl's begins with its class: `ValueError: ...`.
     """
     if isinstance(error, BertctlError):
         return error.message

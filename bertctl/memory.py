@@ -64,12 +64,16 @@ def system_file(path: Path) -> str:
 
 
 def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> Limits:
-    """Returns what the control groups of this process allow: its own and every one above it.
+    """Returns the memory and processor time that this process's control groups allow.
+
+    A limit of a group holds for all groups below it, so the lowest limit among the process's own
+    group and those above it counts.
 
     Args:
-        group: file that names the groups of the process.
-        root: where the groups are mounted. Version 2 is asked first, then the memory of version 1.
+        group: File that names the groups of the process.
+        root: Folder where the groups are mounted.
     """
+    # Version 2 has one group for everything, under an empty name. Version 1 has one for `memory`.
     paths = dict(_group_paths(system_file(group)))
     memory: list[tuple[int, int | None]] = []
     cores: list[float] = []
@@ -84,17 +88,23 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
             memory += _memory_of(
                 level, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
             )
-    limit, used = min(memory, default=(None, None), key=lambda pair: pair[0] or 0)
+    limit: int | None = None
+    used: int | None = None
+    if memory:
+        limit, used = min(memory, key=lambda limit_and_use: limit_and_use[0])
     return Limits(memory=limit, used=used, cores=min(cores, default=None))
 
 
 def _group_paths(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the name of each controller of version 1, and the path of its group.
+    """Yields each controller of control groups, such as `memory`, with the path of its group.
 
-    The name is empty for version 2.
+    Version 2 of control groups has no such names; then the name is empty.
+
+    Args:
+        text: Content of /proc/self/cgroup.
     """
     for line in text.splitlines():
-        # "4:cpu,memory:/group" in version 1, "0::/group" in version 2
+        # A line is "4:cpu,memory:/group" in version 1, and "0::/group" in version 2.
         number, *controllers_and_path = line.split(":", 2)
         if not number.isdecimal() or len(controllers_and_path) < 2:
             continue
@@ -143,10 +153,10 @@ def _memory_of(
 
 
 def memory() -> dict[str, Any]:
-    """Returns bytes of main memory: `total`, `available` and `limit`.
+    """Returns the main memory in bytes: `total`, `available` and `limit`.
 
-    They are the `total` of the machine, those `available` to a new job without swapping, and the
-    `limit` of the control group (None where there is none).
+    `total` is that of the machine. `available` can be taken by a new job without swapping. `limit`
+    is the control group's; it is None if the group has none below the total.
     """
     import psutil
 
@@ -159,11 +169,14 @@ def memory() -> dict[str, Any]:
 
 
 def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
-    """Returns the bytes that this process may still take, and what allows no more, for messages.
+    """Returns how many bytes this process may still take, and words for messages that say why.
+
+    The words follow the number, such as `are free` or `are left of the 4 GB that ...`.
 
     Args:
-        libraries: whether torch and transformers are needed beside, where they are not there yet.
-        threads: of theirs.
+        libraries: Whether to subtract what torch and transformers take when they are imported
+            later.
+        threads: Number of threads that these libraries will start.
     """
     import psutil
 
@@ -192,20 +205,20 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
 def require_memory(
     need: int, noun: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
 ) -> None:
-    """Refuses what can't be in memory, before it is tried.
+    """Refuses something that needs more memory than is free, before it is tried.
 
     The system would end the process without a word.
 
     Args:
-        need: bytes.
-        noun: needs them, for the message.
-        remedy: what to do about it.
-        libraries: whether torch and transformers are needed beside it.
-        threads: of theirs.
+        need: Bytes that it needs.
+        noun: Name of what needs them, for the message.
+        remedy: What to do about it.
+        libraries: Whether torch and transformers will be imported as well, which take memory, too.
+        threads: Number of threads that these libraries will start.
 
     Raises:
-        DeviceError: fewer are free, of the machine, its control group or the process's limits
-            (`ulimit -v`, `-d`).
+        DeviceError: Fewer bytes are free on the machine, in its control group or within the limits
+            of the process (`ulimit -v`, `-d`).
     """
     free, reason = _free(libraries=libraries, threads=threads)
     if need > free:
@@ -232,19 +245,23 @@ class MemoryGuard:
         self._source = source
         self._noun = noun
         self._spare = spare
+        # Bytes that the process used, and that were free, when `check` was called first.
         self._used_at_start: int | None = None
         self._free_at_start = 0
 
     def check(self, n_read: int, n_expected: int = 0) -> None:
-        """Compares what reading has taken, and will take, with what is free.
+        """Refuses to read on if the rows of a file will not fit into memory.
+
+        The first call only notes how much memory is used and free. Later calls compare: what the
+        process has taken since then, the rows have taken.
 
         Args:
-            n_read: rows that are in memory by now.
-            n_expected: about how many they will be; 0 if nobody knows, or if they do not stay in
-                memory.
+            n_read: Rows that were read so far.
+            n_expected: About how many rows the file has; 0 if that is unknown, or if rows do not
+                stay in memory.
 
         Raises:
-            DeviceError: there is too little memory.
+            DeviceError: There is too little memory.
         """
         import psutil
 
@@ -253,32 +270,40 @@ class MemoryGuard:
             self._used_at_start = used
             self._free_at_start = _free(libraries=False)[0]
             return
-        growth = used - self._used_at_start
-        if growth < _SMALLEST_GROWTH:
+        bytes_of_read = used - self._used_at_start
+        if bytes_of_read < _SMALLEST_GROWTH:
             return
-        expected = growth * max(n_expected, n_read) // max(n_read, 1)
+        bytes_of_all = bytes_of_read * max(n_expected, n_read) // max(n_read, 1)
         free, reason = _free(libraries=False)
         if n_expected:
-            needed_after = self._spare * growth
+            # The work that follows reading needs memory in proportion to the rows.
+            bytes_to_leave = self._spare * bytes_of_read
         else:
-            needed_after = _LAST_BYTES
-        will_fit = not n_expected or expected < self._free_at_start
-        if free <= needed_after or not will_fit:
-            amount = f"{n_read:,} {self._noun} take {human_bytes(growth)} of memory"
+            bytes_to_leave = _LAST_BYTES
+        are_all_too_many = n_expected > 0 and bytes_of_all >= self._free_at_start
+        if free <= bytes_to_leave or are_all_too_many:
+            amount = f"{n_read:,} {self._noun} take {human_bytes(bytes_of_read)} of memory"
             if n_expected > n_read:
-                amount += f", about {n_expected:,} would take {human_bytes(expected)}"
+                amount += f", about {n_expected:,} would take {human_bytes(bytes_of_all)}"
             raise DeviceError(
                 f"{self._source}: {amount}, and {human_bytes(free)} {reason}", remedy=_FEWER_ROWS
             )
 
 
 def rows_of_size(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read.
+    """Returns about how many rows a file has, by the part of its bytes that was read so far.
 
     It is 0 for a pipe, whose size is unknown.
+
+    Args:
+        file: The file, open at the end of the rows that were read.
+        rows: Number of these rows.
     """
-    with contextlib.suppress(OSError):  # what is no file of the system
-        size = os.fstat(file.fileno()).st_size
-        n_read = file.tell() if size else 0
-        return rows * size // n_read if n_read else 0
+    with contextlib.suppress(OSError):  # a file in memory has no descriptor
+        n_bytes = os.fstat(file.fileno()).st_size
+        if not n_bytes:
+            return 0
+        n_bytes_read = file.tell()
+        if n_bytes_read:
+            return rows * n_bytes // n_bytes_read
     return 0

@@ -75,29 +75,32 @@ UNFINISHED = (
 
 @contextmanager
 def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator[int]:
-    """Locks a file with its holder inside, and gives the number of the open file.
+    """Locks a file until the context ends, and yields its descriptor.
 
-    The system lets go when a process dies.
+    The process that holds the lock writes its number into the file, for the messages of others. If
+    it dies, the system releases the lock.
 
     Args:
-        lock: is made, with its folder.
-        shared: whether others may hold it as well, all of them shared.
-        patient: whether to wait for who holds it.
+        lock: The file. It is created, and so is its folder.
+        shared: Whether other processes that share it may hold it at the same time.
+        patient: Whether to wait for a process that holds it.
 
     Raises:
-        UsageError: another process holds it; which, and where. Or a folder in it is a link.
-        UnavailableError: the folder can't be written.
+        UsageError: Another process holds it, which the message names; or one of the folders that a
+            run or a sweep has beside it is a link.
+        UnavailableError: The folder can't be written.
     """
+    operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    if not patient:
+        operation |= fcntl.LOCK_NB
+
     refuse_links(*(lock.parent / name for name in (*_CONTENT, "cells") if name))
     with failures_of(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")
     with file:
         try:
-            fcntl.flock(
-                file,
-                (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if patient else fcntl.LOCK_NB),
-            )
+            fcntl.flock(file, operation)
         except BlockingIOError as error:
             file.seek(0)
             message = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
@@ -106,11 +109,11 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
                 remedy="Wait for it to end, stop it, or choose another folder with `output=`.",
             ) from error
         except OSError:
-            pass  # a disk without locks: two commands on one folder can't be told apart there
+            pass  # The disk has no locks, so the folder is used without one.
         with suppress(OSError):
             file.truncate(0)
-            # Not by the file's buffer: it would try again when it is closed, where nobody expects
-            # it on a full disk.
+            # `file.write` would keep the text in a buffer, and fail on a full disk when the file is
+            # closed.
             os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield file.fileno()
 
@@ -149,32 +152,41 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes from writing into the run.
+        """Locks the run against other processes until the context ends, and tidies it first.
 
-        The system lets go of the lock when a process dies.
+        What killed processes have left in the folder is deleted.
 
         Raises:
-            UsageError: see `hold`; or a pipe or a device is in the place of a file, and who writes
-                it would wait.
-            UnavailableError: the folder can't be written.
+            UsageError: Another process holds the lock (see `hold`); or a pipe or a device has the
+                name of a file of the run.
+            UnavailableError: The folder can't be written.
         """
         with hold(self.path / ".lock"):
             sweep(self.path, deep=True)
-            for path in filter(is_stream, self._files()):
-                raise UsageError(
-                    f"{path} is a pipe or a device where a file belongs", remedy="Delete it."
-                )
+            for path in self._files():
+                # Writing into a pipe would wait for its reader.
+                if is_stream(path):
+                    raise UsageError(
+                        f"{path} is a pipe or a device where a file belongs", remedy="Delete it."
+                    )
             if self.checkpoints.is_dir() and self.read_status().state == "done":
-                shutil.rmtree(self.checkpoints)  # killed before it could do so itself
+                # The run had ended, and was killed before it deleted its checkpoints.
+                shutil.rmtree(self.checkpoints)
             yield
 
     @classmethod
     def check_free(cls, path: Path, *, overwrite: bool) -> None:
-        """Refuses a place that holds something, before anything expensive is done.
+        """Refuses a folder that a new run can't go to, before anything expensive is done.
+
+        An empty folder, or one that does not exist, is free.
+
+        Args:
+            path: The folder.
+            overwrite: Whether a run in it may be replaced.
 
         Raises:
-            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run, or an
-                input of this command lies in it, and that would be lost.
+            UsageError: The path is a file. Or the folder is not empty, and `overwrite` is False; or
+                what would be overwritten is no run, or has an input of this command in it.
         """
         if path.is_file():
             raise UsageError(f"{path} is a file", remedy="Name a folder with `output=`.")
@@ -190,9 +202,7 @@ class RunFolder:
         if not cls(path).own_status():
             raise UsageError(
                 f"{path} is not empty and does not hold a run, so `overwrite=True` will not "
-                f"delete it: "
-                "its status.json is "
-                "missing, damaged or another program's",
+                "delete it: its status.json is missing, damaged or another program's",
                 remedy="Empty it yourself, or choose another folder with `output=`.",
             )
         refuse_input(path, replaces=True)
@@ -205,7 +215,7 @@ class RunFolder:
             return None
         if status.is_complete:
             return status
-        return None  # the status of a thesis, say
+        return None  # another program's file has the same name
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
@@ -223,7 +233,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             if _content(path):
                 with folder.held():
-                    # The new run replaces them.
+                    # Recipe and status stay until the new run writes its own in their place.
                     folder.clear(but=(folder.recipe.name, folder.status.name))
         folder.set_status("running", step=0)
         return folder
@@ -313,15 +323,16 @@ class RunFolder:
         return not self.path.exists()
 
     def refuse_output(self, output: Path) -> None:
-        """Refuses an output in the place of a file of this run, except its report, or of its model.
+        """Refuses an output that would overwrite a file of this run or model, except report.html.
 
         Raises:
-            UsageError: it is.
+            UsageError: The output is such a file.
         """
         own_files = [path for path in self._files() if path.name != "report.html"]
-        if (self.path / "config.json").exists():
+        is_model_folder = (self.path / "config.json").exists()
+        if is_model_folder:
             own_files.extend(chain.from_iterable(map(self.path.glob, _CONTENT["model"])))
-        # A file of the run may be a link to itself.
+        # `realpath` bears a file that is a link to itself; `resolve` would fail for it.
         if os.path.realpath(output) in map(os.path.realpath, own_files):
             message = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(

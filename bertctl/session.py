@@ -109,6 +109,7 @@ class opened:  # noqa: N801 - reads as a verb in `with`; contextlib would have t
     """
 
     def __enter__(self) -> Session:
+        """Waits until no other thread has a session open, and returns the new current session."""
         _TURN.acquire()
         self._session = Session()
         _open.append(self._session)
@@ -116,6 +117,7 @@ class opened:  # noqa: N801 - reads as a verb in `with`; contextlib would have t
         return self._session
 
     def __exit__(self, *_: object) -> None:
+        """Undoes what the session has changed in the process, and lets the next thread go on."""
         try:
             self._session.close()
         finally:
@@ -129,6 +131,7 @@ def carried(work: "Callable[_Arguments, _Result]") -> "Callable[_Arguments, _Res
     session = current()
 
     def run(*arguments: "_Arguments.args", **keywords: "_Arguments.kwargs") -> "_Result":
+        """Does the work while the carried session is the current one of this thread."""
         token = _current.set(session)
         try:
             return work(*arguments, **keywords)

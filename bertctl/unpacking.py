@@ -54,6 +54,7 @@ class _Unpacker(io.RawIOBase):
         self._name = name
         self._packed = _CountedFile(raw)
         self._file = gzip.GzipFile(fileobj=cast(BinaryIO, self._packed))
+        # Unpacked bytes, and lines in them, that were read so far.
         self._n_bytes = 0
         self._n_lines = 0
 
@@ -115,25 +116,31 @@ class _CountedFile:
 
 
 def unpacked(raw: BinaryIO, name: str) -> UnpackedFile:
-    """Returns the unpacked bytes of a gzip file.
+    """Opens a gzip file to read its unpacked bytes.
+
+    A suspicious file is read here once, so that one that unpacks to too much is refused before any
+    of it is used. Others, and pipes, are refused while they are read.
+
+    Args:
+        raw: The packed bytes.
+        name: Name of the file, for messages.
 
     Raises:
-        DataError: it would become too much: what can be read twice is looked through beforehand,
-            where its first bytes become many.
+        DataError: The file unpacks to too much.
     """
     if raw.seekable() and _is_suspicious(raw):
         start = raw.tell()
-        looked_through = UnpackedFile(raw, name)
-        # One block more than is allowed to any file: the reading is what refuses.
-        n_left = SMALLEST_REFUSED + _BLOCK
-        while n_left > 0 and (block := looked_through.read(_BLOCK)):
-            n_left -= len(block)
+        first_reading = UnpackedFile(raw, name)
+        # Every file may unpack to SMALLEST_REFUSED bytes. Reading a block more raises the error.
+        n_bytes_to_read = SMALLEST_REFUSED + _BLOCK
+        while n_bytes_to_read > 0 and (block := first_reading.read(_BLOCK)):
+            n_bytes_to_read -= len(block)
         raw.seek(start)
     return UnpackedFile(raw, name)
 
 
 def _is_suspicious(raw: BinaryIO) -> bool:
-    """Returns whether the first bytes of a packed file become very many."""
+    """Returns whether the first bytes of a packed file unpack to `LARGEST_RATIO` times as many."""
     start = raw.tell()
     head = raw.read(_GLANCE)
     raw.seek(start)

@@ -66,13 +66,19 @@ def nearly_all(number: int, total: int) -> bool:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Returns `1 run` or `3,000 runs`.
+    """Returns a number with its noun, such as `1 run`, `3,000 runs` or `2 entities`.
 
-    `plural` is for nouns that take neither s nor, as entity does, ies.
+    Args:
+        number: How many there are.
+        noun: The noun in the singular.
+        plural: The plural, if it is neither the noun with an s nor one in -ties.
     """
-    plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")
     if number == 1:
         return f"1 {noun}"
+    if not plural and noun.endswith("ty"):
+        plural = f"{noun[:-2]}ties"
+    elif not plural:
+        plural = f"{noun}s"
     return f"{number:,} {plural}"
 
 
@@ -101,15 +107,21 @@ def human_bytes(number: float) -> str:
 
 
 def human_seconds(seconds: float, *, brief: bool = False) -> str:
-    """Returns `4.2 s`, `12 min 35 s` (brief, rounded: `13 min`), `3 h 20 min` or `2 d 4 h`."""
+    """Returns a duration such as `4.2 s`, `12 min 35 s`, `3 h 20 min` or `2 d 4 h`.
+
+    Args:
+        seconds: The duration.
+        brief: Whether minutes are rounded instead of followed by seconds: `13 min`.
+    """
     if seconds < 60:
         return f"{seconds:.1f} s"
-    rounded = round(seconds)
-    if rounded < 3600 and not brief:
-        return f"{rounded // 60} min {rounded % 60} s"
-    if round(seconds / 60) < 60:
-        return f"{round(seconds / 60)} min"
+    # Rounded before it is compared, so that no duration is `60 min`.
+    whole_seconds = round(seconds)
     minutes = round(seconds / 60)
+    if whole_seconds < 3600 and not brief:
+        return f"{whole_seconds // 60} min {whole_seconds % 60} s"
+    if minutes < 60:
+        return f"{minutes} min"
     if minutes < 48 * 60:
         return f"{minutes // 60} h {minutes % 60} min"
     hours = round(seconds / 3600)
@@ -138,11 +150,14 @@ def visible(text: str) -> str:
 
 
 def harmless(text: str, *, keep: str = "") -> str:
-    r"""Returns a text with characters that do harm as codes.
+    r"""Returns a text whose control characters, direction marks and half surrogates are escaped.
 
-    They are control characters, direction marks and half surrogates, but for those in `keep`.
+    They become `\n`, `\t`, `\r` or `\u001b`, as in strings of JSON. So the values of a JSON
+    document stay the same.
 
-    They are written `\n`, `\t`, `\r` or `\u001b`, as in JSON, so JSON stays what it was.
+    Args:
+        text: The text.
+        keep: Characters that are not escaped, such as `\n`.
     """
 
     def written(match: re.Match[str]) -> str:
@@ -178,8 +193,11 @@ def shorten(value: object, limit: int = 60) -> str:
         text = value
     else:
         text = repr(value)
-    visible_text = visible(text[: 4 * limit])
-    if len(visible_text) <= limit and len(text) <= 4 * limit:
+    # A text may be very long, so only its beginning is written out; the rest would be cut anyway.
+    beginning = text[: 4 * limit]
+    visible_text = visible(beginning)
+    is_whole = len(beginning) == len(text)
+    if is_whole and len(visible_text) <= limit:
         return visible_text
     return visible_text[:limit] + "…"
 
@@ -197,10 +215,10 @@ def did_you_mean(
 
     Args:
         unknown_word: A word that is not known.
-        known: Those that are.
-        mark: What all of them begin with.
-        cutoff: How alike a word has to be, from 0 to 1. A word that begins as the given one is
-            near, too.
+        known: The known words.
+        mark: Characters that all known words begin with, such as `--`. They are not compared.
+        cutoff: How alike two words have to be, from 0 to 1. If none is, known words that begin with
+            the unknown one are taken.
     """
     by_lower = {word.lower().removeprefix(mark): word for word in known}
     typed = unknown_word.lower().removeprefix(mark)
@@ -226,12 +244,17 @@ def unknown(noun: str, word: str, known: Iterable[str]) -> str:
 
 
 def hinted(message: str, word: str, known: Iterable[str]) -> str:
-    """Returns what is said of something given, and the nearest of the known words.
+    """Returns a message about an unknown word, with a hint if known words are near.
 
-    The latter is there where there are near ones.
+    Args:
+        message: The message.
+        word: The unknown word.
+        known: The known words.
     """
     hint = did_you_mean(word, known)
-    return f"{message}: {hint}" if hint else message
+    if hint:
+        return f"{message}: {hint}"
+    return message
 
 
 def command(*words: object, **options: object) -> str:
@@ -285,9 +308,12 @@ def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
     pieces = re.findall("[0-9]+|[^0-9]+", name)
     key = []
     for piece in pieces:
-        digits = piece.lstrip("0")
-        # A longer number is a larger one. Numbers come before words, as in plain text order.
-        key.append((len(digits), digits) if piece[0] in "0123456789" else (sys.maxsize, piece))
+        is_number = piece[0] in "0123456789"
+        if is_number:
+            digits = piece.lstrip("0")
+            key.append((len(digits), digits))  # a number with more digits is larger
+        else:
+            key.append((sys.maxsize, piece))  # after all numbers, as in plain text order
     return key, name
 
 

@@ -45,15 +45,14 @@ class _Inputs(dict[Path, None]):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields an unused path, where a file or folder is made.
+    """Yields an unused path beside `path`, to write a file or folder that then replaces `path`.
 
-    It takes the place of `path` when it is whole and synced.
-
-    A reader sees the old content or the new, never a part. Of a folder that is there, the files are
-    replaced one by one and others stay. A pipe, a terminal or a device is yielded as it is.
+    What was written is synced, then renamed. So a reader sees the old content or the new, never a
+    part. If `path` is a folder already, its files are replaced one by one, and others stay. A pipe,
+    a terminal or a device is yielded as it is.
 
     Raises:
-        UnavailableError: the disk is full, or the place can't be written; what was there stays.
+        UnavailableError: The disk is full, or `path` can't be written. The old content stays.
     """
     refuse_input(path)
     with failures_of(path, replaced=True):
@@ -65,7 +64,8 @@ def replacing(path: Path) -> Iterator[Path]:
             aside = part / path.name
             yield aside
             _sync(aside)
-            if aside.is_dir() and path.is_dir() and not path.is_symlink():
+            is_existing_folder = path.is_dir() and not path.is_symlink()
+            if aside.is_dir() and is_existing_folder:
                 for file in aside.rglob("*"):
                     if not file.is_file():
                         continue
@@ -80,16 +80,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
-    """Turns what is said of a place that can't be written into our error.
-
-    The system says it, or a library in its words.
+    """Turns errors of writing to a path into an `UnavailableError`, inside the context.
 
     Args:
-        path: the place.
-        replaced: whether what stands there stays whole when this fails.
+        path: The file or folder that is written.
+        replaced: Whether the old file under this path stays whole if writing fails.
 
     Raises:
-        UnavailableError: the disk is full, or the place can't be written.
+        UnavailableError: The disk is full, or the path can't be written.
     """
     try:
         yield
@@ -98,32 +96,42 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
     except OSError as error:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:
-        # safetensors has the system's error in its message alone.
-        number = next((code for code in _FULL if os.strerror(code) in str(error)), 0)
-        if not number:
-            raise
-        raise write_failure(
-            path, OSError(number, os.strerror(number)), replaced=replaced
-        ) from error
+        # safetensors raises an error of its own, which only has the system's words in its message.
+        for code in _FULL:
+            system_words = os.strerror(code)
+            if system_words in str(error):
+                system_error = OSError(code, system_words)
+                raise write_failure(path, system_error, replaced=replaced) from error
+        raise
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
-    """Returns the error for a path that can't be written, with what to do about it."""
-    how = "with `output=`"
-    with suppress(UnavailableError):  # there is no cache
-        if path.absolute().is_relative_to(cache_folder().absolute()):
-            how = "in BERTCTL_CACHE"
+    """Returns the error for a path that can't be written, with what to do about it.
+
+    Args:
+        path: The path.
+        error: What the system said.
+        replaced: Whether the old file under this path stays whole.
+    """
+    is_in_cache = False
+    with suppress(UnavailableError):  # raised if there is no cache folder
+        is_in_cache = path.absolute().is_relative_to(cache_folder().absolute())
+    if is_in_cache:
+        where_to_choose = "in BERTCTL_CACHE"
+    else:
+        where_to_choose = "with `output=`"
+
     if error.errno in _FULL:
         if replaced and path.is_file():
             note = " (the version written before is whole)"
         else:
             note = ""
-        place = next((parent for parent in path.parents if parent.is_dir()), Path())
+        existing_folder = next((parent for parent in path.parents if parent.is_dir()), Path())
+        free = human_bytes(shutil.disk_usage(existing_folder).free)
         return UnavailableError(
             f"{path}: the disk is full{_FULL[error.errno]}{note}",
-            remedy=f"Free some space on the disk of {path.parent} "
-            f"({human_bytes(shutil.disk_usage(place).free)} are "
-            f"free), or choose another folder {how}.",
+            remedy=f"Free some space on the disk of {path.parent} ({free} are free), or choose "
+            f"another folder {where_to_choose}.",
             file=path,
         )
     cause: object = error.strerror or error
@@ -132,7 +140,7 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
     return UnavailableError(
         f"{path}: can't be written ({cause})",
         remedy="Check that the folder exists and that you may write there, or choose another "
-        f"{how}.",
+        f"{where_to_choose}.",
         file=path,
     )
 
@@ -140,12 +148,16 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
 @contextmanager
 def replacing_file(path: Path) -> Iterator[BinaryIO]:
     """Yields a file that takes the name `path` when it is whole; see `replacing`."""
-    number = _descriptor(path)
-    with (
-        replacing(path) as aside,
-        aside.open("wb") if number is None else os.fdopen(os.dup(number), "wb") as out,
-    ):
-        yield out
+    descriptor = _descriptor(path)
+    with replacing(path) as aside:
+        file: BinaryIO
+        if descriptor is None:
+            file = aside.open("wb")
+        else:
+            # Opening /dev/stdout by its name would write a file from its beginning again.
+            file = os.fdopen(os.dup(descriptor), "wb")
+        with file:
+            yield file
 
 
 @contextmanager
@@ -234,9 +246,9 @@ def cache_folder() -> Path:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Replaces a file by a copy of a file, perhaps of itself.
+    """Replaces `target` by a copy of `source`, which may be the same file.
 
-    The copy shares nothing with a second name elsewhere.
+    A copy of itself parts a file from its hard links: writing to it doesn't change them.
     """
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))
 
@@ -263,21 +275,26 @@ def append_text(path: Path, text: str) -> None:
 
 
 def open_in_place(path: Path, flags: int) -> int:
-    """Opens a file of ours that grows, made where it is missing; returns its number.
+    """Opens a file to write in place, such as a log that grows, and returns its descriptor.
 
-    A link is refused, and a file with a second name elsewhere gives way to a copy of its own.
+    A missing file is created.
+
+    Args:
+        path: The file, or a name such as /dev/stdout, whose open descriptor is taken.
+        flags: Flags of `os.open`.
 
     Raises:
-        OSError: as for any file; ELOOP for a link.
+        OSError: As for any file; with ELOOP, the path is a symbolic link.
     """
-    number = _descriptor(path)
-    if number is not None:
-        return os.dup(number)
+    descriptor = _descriptor(path)
+    if descriptor is not None:
+        return os.dup(descriptor)
     with suppress(FileNotFoundError):
         status = path.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-            copy_file(path, path)
-    # Without waiting for the reader of a pipe that somebody has put there.
+        has_hard_links = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        if has_hard_links:
+            copy_file(path, path)  # so that the other names keep their content
+    # O_NONBLOCK: if somebody has put a pipe there, opening it doesn't wait for its reader.
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
@@ -299,11 +316,14 @@ def _sync(path: Path, *, with_content: bool = True) -> None:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Returns the descriptor behind a name such as /dev/stdout, without opening it once more."""
+    """Returns the descriptor that a name such as /dev/stdout or /dev/fd/3 stands for, else None."""
     match = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
     if match is None:
         return None
-    return int(match[2] or {"stdout": 1, "stderr": 2}[match[1]])
+    stream_name, number = match.groups()
+    if stream_name:
+        return {"stdout": 1, "stderr": 2}[stream_name]
+    return int(number)
 
 
 def is_stream(path: Path) -> bool:
@@ -311,31 +331,42 @@ def is_stream(path: Path) -> bool:
 
     Such a name is never replaced by a file.
     """
-    if _descriptor(path) is not None or not os.path.lexists(path):
-        return _descriptor(path) is not None
-    return stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
+    if _descriptor(path) is not None:
+        return True
+    if not os.path.lexists(path):
+        return False
+    file_type = stat.S_IFMT(path.lstat().st_mode)
+    return file_type not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 def sweep(folder: Path, *, deep: bool = False) -> None:
-    """Deletes the parts that dead processes left in a folder.
+    """Deletes the folders `.bertctl-*.part` that dead processes left behind.
 
-    With `deep` it also deletes those in the folders in it.
+    Args:
+        folder: Folder in which they lie.
+        deep: Whether they are looked for in the folders within it, too.
     """
-    for left in (folder.rglob if deep else folder.glob)(PARTS):
+    if deep:
+        parts = folder.rglob(PARTS)
+    else:
+        parts = folder.glob(PARTS)
+    for part in parts:
+        # A living process holds the lock of its part. Then `_hold` fails, and the part stays.
         with suppress(OSError):
-            held = _hold(left, waits=False)
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(held)
+            lock = _hold(part, waits=False)
+            shutil.rmtree(part, ignore_errors=True)
+            os.close(lock)
 
 
 def protect(*inputs: Path, anew: bool = False) -> None:
-    """Notes files and folders that this command reads.
+    """Protects files and folders that this command reads: writing to them is refused from now on.
 
-    `refuse_input` and `replacing` then leave them alone.
+    `refuse_input` and `replacing` refuse them as outputs.
 
     Args:
-        inputs: those that are there count; so does the file that stdin comes from.
-        anew: forget those of an earlier call.
+        inputs: The files and folders. /dev/stdin stands for the file that stdin is redirected from.
+            Paths that don't exist are left out.
+        anew: Whether the inputs of earlier calls are no longer protected.
     """
     protected = current().part(_Inputs)
     if anew:
@@ -354,18 +385,20 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
     Call it before anything is written.
 
     Args:
-        path: of the output.
-        replaces: whether it is a folder that is replaced by another, so that no input may lie in
-            it.
+        path: The output.
+        replaces: Whether the output is a folder whose content will be deleted, so that no input may
+            lie in it.
 
     Raises:
-        UsageError: it is; which.
+        UsageError: The output is an input, or an input lies in it. The message names the input.
     """
-    # `samefile` raises an error where the output does not exist: it can't be an input then.
+    # `samefile` raises an OSError if the output does not exist. Then it can't be an input.
     with suppress(OSError):
-        # An input that was deleted meanwhile would raise one, too, and end the loop too early.
+        # Inputs that were deleted meanwhile are left out, as `samefile` fails for them as well.
         for input_path in filter(Path.exists, current().part(_Inputs)):
-            if path.samefile(input_path) and (replaces or not path.is_dir()):
+            # New files may be written into a folder that is an input.
+            will_be_overwritten = replaces or not path.is_dir()
+            if path.samefile(input_path) and will_be_overwritten:
                 raise UsageError(
                     f"{path} is an input of this command ({input_path})", remedy=_ANOTHER
                 )
@@ -391,19 +424,25 @@ def refuse_links(*folders: Path) -> None:
 
 @contextmanager
 def part_in(folder: Path) -> Iterator[Path]:
-    """Yields a new folder of this process's own, which is gone afterwards."""
+    """Yields a new folder `.bertctl-*.part` that this process holds locked, then deletes it.
+
+    Args:
+        folder: Folder in which it is made. Parts that dead processes left in it are deleted.
+    """
     sweep(folder)
-    held = -1
-    while held < 0:
+    lock = None
+    while lock is None:
         part = folder / f".bertctl-{os.urandom(8).hex()}.part"
         part.mkdir()
-        with suppress(FileNotFoundError):  # another process's sweep was quicker than the lock
-            held = _hold(part)
+        # The `sweep` of another process may delete the part before it is locked. Then a new one is
+        # made.
+        with suppress(FileNotFoundError):
+            lock = _hold(part)
     try:
         yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        os.close(held)
+        os.close(lock)
 
 
 def _hold(part: Path, *, waits: bool = True) -> int:
@@ -411,20 +450,21 @@ def _hold(part: Path, *, waits: bool = True) -> int:
 
     Args:
         part: The folder.
-        waits: Whether to wait for another process that holds it; a disk without locks is accepted
-            then.
+        waits: Whether to wait for another process that holds it. On a disk without locks, the
+            folder is then used without one.
 
     Raises:
-        OSError: The folder is gone. Without waiting also: another process holds it, or the disk has
-            no locks, so that nobody can tell.
+        OSError: The folder is gone. If `waits` is False also: another process holds it, or the disk
+            has no locks, so that nobody can tell whether one does.
     """
     descriptor = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if waits:
-            with suppress(OSError):
+            with suppress(OSError):  # the disk has no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Fails if another process has deleted the folder before this one had the lock.
         part.stat()
     except OSError:
         os.close(descriptor)
