@@ -122,7 +122,7 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         if n_in_time < min(len(sampled), FEWEST_IN_TIME):
             raise NoTimeError(TOO_SHORT)
         sampled = draw(at_most=n_in_time)
-    reader.total = len(sampled) + sum(len(job.data.splits[split]) for split in readable)
+    reader.total_rows = len(sampled) + sum(len(job.data.splits[split]) for split in readable)
     try:
         vectors, sample_labels = reader.training_rows(train, sampled)
         fitted = fit_classifier(vectors, sample_labels, settings)
@@ -260,6 +260,8 @@ def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | Non
     train = job.data.splits["train"]
     n_rows = len(train)
     order = np.random.default_rng(job.recipe.data.split_seed).permutation(n_rows)
+    # Lengths are known by window, and a row can be several windows: each row counts as an average
+    # one.
     tokens_of_row = job.features["train"].lengths.sum() / n_rows
     lengths = np.full(n_rows, max(1, round(tokens_of_row)))
 
@@ -308,7 +310,7 @@ class _VectorReader:
 
     Attributes:
         by_word: Whether each word has a vector.
-        total: Rows that will be read, for the progress.
+        total_rows: Rows that will be read, for the progress.
     """
 
     def __init__(self, job: Job, listener: Listener) -> None:
@@ -316,7 +318,7 @@ class _VectorReader:
         self._listener = listener
         self._rows_read = 0
         self.by_word = "words" in job.task.columns
-        self.total = 0
+        self.total_rows = 0  # set by the caller when it knows what will be read
         layers = choose_layers(["last"], layer_count(job.source.config))
         if self.by_word:
             words = FIRST_OF_WORD
@@ -352,10 +354,10 @@ class _VectorReader:
         for part in rows.parts(_ROWS_AT_ONCE):
             yield self._job.task.encode(part, self._encoder.engine.tokenizer, max_length=length)
             self._rows_read += len(part)
-            self._listener.advance(_PHASE, self._rows_read, self.total)
+            self._listener.advance(_PHASE, self._rows_read, self.total_rows)
 
     def _vectors(self, features: Features) -> Floats32:
-        """Returns (N, D) the vectors of rows, or of their words: of the first token of each."""
+        """Returns (N, D) vectors of rows, or of the words in them (of each word's first token)."""
         if not self.by_word:
             (vectors,) = self._encoder.texts(EncodedWindows.of(cast(SequenceFeatures, features)))
             return vectors
@@ -363,10 +365,11 @@ class _VectorReader:
         import torch
 
         words = cast(WordFeatures, features)
+        # Hidden states by the number of the layer, which the encoder fills in.
         states = {
-            state: np.empty((words.num_predictions, width), dtype=np.float32)
-            for state, width in self._encoder.widths.items()
+            layer: np.empty((words.num_predictions, width), dtype=np.float32)
+            for layer, width in self._encoder.widths.items()
         }
         self._encoder.first_tokens(words, states)
-        tensors = {state: torch.from_numpy(values) for state, values in states.items()}
+        tensors = {layer: torch.from_numpy(values) for layer, values in states.items()}
         return cast(Floats32, join_states(self._layer, tensors).numpy())

@@ -274,6 +274,7 @@ class RunBaselines:
             split: Its name.
             chosen: What was chosen on which split, and out of how many.
         """
+        # The best of 3 epochs in the best of 4 settings is the best of 12.
         compared = math.prod(
             entry.get("of", 1) for entry in chosen.values() if entry["split"] == split
         )

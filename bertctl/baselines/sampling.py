@@ -64,16 +64,17 @@ def frozen_sample(
 
     Args:
         job: Made ready.
-        labels: (N,) number of each row's label; one number for all where rows have several, or
-            none.
-        tokens: That may be read.
-        n_outputs: Labels.
+        labels: (N,) number of each row's label, as `row_labels` gives them: all the same if rows
+            have sets of labels, or none.
+        tokens: Tokens that may be read.
+        n_outputs: Number of labels.
         by_word: Whether each word has a label.
         at_most: Rows that a time limit leaves time for.
     """
     features = job.features["train"]
     n_rows = len(labels)
     tokens_per_row = max(1.0, features.lengths.sum() / n_rows)
+    # Fitting takes time in proportion to rows times labels, or words times labels.
     most = min(MOST_ROWS, _MOST_OUTPUTS // n_outputs)
     if by_word:
         words_per_row = max(1.0, features.num_predictions / n_rows)
@@ -90,9 +91,9 @@ def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int
 
     Args:
         job: Made ready.
-        labels: (N,) number of each row's label, as of `row_labels`.
-        texts: (N,) of the training rows; of pairs the first ones.
-        n_outputs: Labels.
+        labels: (N,) number of each row's label, as `row_labels` gives them.
+        texts: (N,) texts of the training rows; for pairs the first texts.
+        n_outputs: Number of labels.
 
     Raises:
         NoTimeError: A time limit leaves time for too few rows.
@@ -100,7 +101,8 @@ def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int
     n_rows = len(labels)
     characters_of_row = max(1.0, sum(len(str(text)) for text in texts) / n_rows)
     most_readable = int(_MOST_CHARACTERS / characters_of_row)
-    size = max(FEWEST_ROWS, min(n_rows, _MOST_OUTPUTS // n_outputs, most_readable))
+    most_fitted = _MOST_OUTPUTS // n_outputs  # fitting takes time in proportion to rows * labels
+    size = max(FEWEST_ROWS, min(n_rows, most_fitted, most_readable))
     seconds = seconds_for(job, WORDS_SHARE)
     if seconds is not None:
         in_time = countable_rows(seconds, characters_of_row=characters_of_row, n_outputs=n_outputs)

@@ -35,9 +35,9 @@ _SAMPLED_TEXTS = 200
 _NEVER = -100.0
 """Logit of a label that no training row has."""
 
-_KNOWN_WORD = 1e-3
-"""Weight of all training words beside those of the word itself: it decides where a word is new, and
-in a tie."""
+_WEIGHT_OF_ALL_WORDS = 1e-3
+"""Weight of the tags of all training words beside the tags of the word itself: it decides for a new
+word, and in a tie."""
 
 
 def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
@@ -139,13 +139,13 @@ class LinearModel:
 
         self._n_outputs = n_outputs
         self._is_regression = problem_type == "regression"
-        self._has_several = problem_type == "multi_label_classification"
+        self._has_label_sets = problem_type == "multi_label_classification"
         if self._is_regression:
             self.strength = 1 / _RIDGE_ALPHA
             self._models = [Ridge(alpha=_RIDGE_ALPHA).fit(features, labels)]
             return
         self.strength = _STRENGTH
-        if self._has_several:
+        if self._has_label_sets:
             self._models = [_fitted(features, decisions) for decisions in labels.T]
         else:
             self._models = [_fitted(features, labels)]
@@ -154,7 +154,7 @@ class LinearModel:
         """Returns (N, C) numbers that the task decodes as those of a network's head."""
         if self._is_regression:
             return np.asarray(self._models[0].predict(features), dtype=np.float32)[:, None]
-        if self._has_several:
+        if self._has_label_sets:  # one model for each of the C labels
             columns = [_odds(model, features) for model in self._models]
             return np.stack(columns, axis=1).astype(np.float32)
 
@@ -214,29 +214,32 @@ class WordTags:
 
     Attributes:
         size: Number of different words.
-        _counts: Word -> number of a tag -> how often the word has it.
-        _usual: (C,) share of each tag in all words, times `_KNOWN_WORD`.
+        _tag_counts_of_word: Word -> number of a tag -> how often the word has it.
+        _added_to_counts: (C,) share of each tag in all words, times `_WEIGHT_OF_ALL_WORDS`.
     """
 
     def __init__(self, words: Sequence[str], labels: Array, n_outputs: int) -> None:
-        counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        all_tags = np.zeros(n_outputs)
+        tag_counts_of_word: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        tag_counts = np.zeros(n_outputs)
         for word, label in zip(words, labels.tolist(), strict=True):
-            if label >= 0:
-                counts[word][label] += 1
-                all_tags[label] += 1
-        self._counts = counts
-        self._usual = _KNOWN_WORD * all_tags / max(1.0, all_tags.sum())
-        self.size = len(counts)
+            if label >= 0:  # a negative number stands for a word without a tag
+                tag_counts_of_word[word][label] += 1
+                tag_counts[label] += 1
+        self._tag_counts_of_word = tag_counts_of_word
+        tag_shares = tag_counts / max(1.0, tag_counts.sum())
+        # Added to the counts of each word. The weight is so small that it matters only for new
+        # words, which have no counts, and for ties.
+        self._added_to_counts = _WEIGHT_OF_ALL_WORDS * tag_shares
+        self.size = len(tag_counts_of_word)
 
     def logits(self, words: Sequence[str]) -> Floats32:
         """Returns (N, C) logarithms of how often each word has each tag in training.
 
-        To these frequencies those of all words are added with a small weight.
+        The shares of the tags in all words are added with a small weight: a new word gets these.
         """
-        frequencies = np.tile(self._usual, (len(words), 1))
+        frequencies = np.tile(self._added_to_counts, (len(words), 1))
         for row, word in zip(frequencies, words, strict=True):
-            for label, number in self._counts.get(word, {}).items():
+            for label, number in self._tag_counts_of_word.get(word, {}).items():
                 row[label] += number
         logits: Floats32 = np.log(np.maximum(frequencies, 1e-30)).astype(np.float32)
         return logits

@@ -106,9 +106,11 @@ def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> Expo
         with replacing(request.output) as aside:
             aside.mkdir()
             result = _exported(request, subject, comparison, aside, listener)
-            if request.output.exists():  # an older export makes room for the new one
+            # `replacing` would add the files to an older export, so the older one is moved into
+            # the temporary folder, which is deleted at the end.
+            if request.output.exists():
                 request.output.rename(aside.with_name("replaced"))
-    except _NotProvedError as error:
+    except _NotProvedError as error:  # the export differs from the model: no folder is left
         return error.result
     return result
 

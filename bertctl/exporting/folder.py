@@ -90,12 +90,13 @@ def write_folder(
     """Writes everything beside the graph into a folder, and returns the document.
 
     Args:
-        folder: It holds the graph.
-        subject: What was exported.
-        graph: The graph.
-        proof: How it was compared.
-        folder_proof: What of the comparison travels with it.
-        quality: What smaller numbers cost, where the graph has some.
+        folder: The export's folder, with the graph in it.
+        subject: The exported model.
+        graph: The graph's file, format and inputs.
+        proof: How the graph was compared with the model.
+        folder_proof: A few windows with the model's outputs, which are compared again when the
+            folder is opened.
+        quality: What smaller numbers cost; None for fp32.
     """
     from safetensors.numpy import save_file
 
@@ -186,7 +187,7 @@ def _source(subject: Subject) -> ExportSource:
 
 
 def _vectors(subject: Subject) -> ExportVectors:
-    """Returns how the vectors of a model of sentences are made, and their size."""
+    """Returns how a sentence-embedding model makes its vectors, and their size."""
     from bertctl.modeling.sentence_head import sentence_head
 
     modules = subject.modules
@@ -197,6 +198,7 @@ def _vectors(subject: Subject) -> ExportVectors:
         poolings=list(modules.poolings),
         normalize=modules.normalised,
         size=head.size,
+        # A step that is no layer is the normalization, which stands as None in the list.
         is_layered=any(step is not None for step in modules.steps),
     )
 
@@ -226,7 +228,14 @@ def _write_tokenizer(folder: Path, subject: Subject) -> None:
 
 
 def _write_run(folder: Path, subject: Subject, *, is_smaller: bool) -> None:
-    """Writes the recipe, the decision, and the scores; fewer bits have scores of their own."""
+    """Writes the files of a run into an export: recipe.yaml, decision.json, and the metrics.
+
+    Args:
+        folder: The export.
+        subject: The exported model. If it is no run, it has only a recipe.
+        is_smaller: Whether the export has fewer bits. The run's metrics are then not copied: they
+            are not those of the export.
+    """
     run = subject.run
     if subject.is_run:
         _copy(run.folder.recipe, folder)
@@ -239,7 +248,7 @@ def _write_run(folder: Path, subject: Subject, *, is_smaller: bool) -> None:
 
 
 def _copy_scores(run: RunFolder, folder: Path) -> None:
-    """Copies the run's metrics, and the answers of the splits that they are of."""
+    """Copies the run's metrics, and the predictions for the splits that have metrics."""
     if not run.metrics.is_file():
         return
     copy_file(run.metrics, folder / run.metrics.name)
@@ -252,7 +261,10 @@ def _copy_scores(run: RunFolder, folder: Path) -> None:
 
 
 def _write_modules(folder: Path, subject: Subject) -> None:
-    """Writes how vectors are made as sentence-transformers says it, without weights."""
+    """Writes sentence-transformers' files on pooling and normalization, without weights.
+
+    A model that does not compare vectors has none.
+    """
     if subject.modules is None:
         return
     hidden = int(getattr(subject.model.network.config, "hidden_size", 0))

@@ -174,6 +174,7 @@ class Comparison:
             flips=flips,
             near_ties=near_ties,
             shapes=shapes,
+            # The export's folder is checked later, and its numbers are filled in then.
             folder_windows=0,
             folder_difference=0.0,
             folder_tolerance=tolerance,
@@ -293,18 +294,20 @@ class Comparison:
     def _compared(
         self, session: GraphSession, windows: Sequence[Window]
     ) -> tuple[dict[str, Array], float]:
-        """Returns the model's outputs for a batch, and how far those of the graph are from them.
+        """Returns the model's outputs for a batch, and the largest difference of the graph's.
 
-        Only outputs that answers are made of are compared.
+        Only outputs that answers are made of are compared. The difference is in units of `scale`,
+        as the tolerance is.
         """
         inputs = padded(windows, self.subject.model.padding)
         names = answer_outputs(session.outputs)
-        of_model = self._of_model(inputs)
-        expected = {name: of_model[name] for name in names}
-        results = session.run(inputs, names)
-        mask = inputs["attention_mask"].astype(bool)
+        model_outputs = self._of_model(inputs)
+        expected = {name: model_outputs[name] for name in names}
+        graph_outputs = session.run(inputs, names)
+        is_token = inputs["attention_mask"].astype(bool)
         largest = max(
-            largest_difference(name, expected[name], results[name], mask) for name in names
+            largest_difference(name, expected[name], graph_outputs[name], is_token)
+            for name in names
         )
         return expected, largest / self.scale
 
@@ -318,12 +321,15 @@ class Comparison:
         return {name: tensor.float().numpy() for name, tensor in outputs.items()}
 
     def for_folder(self, session: GraphSession, *, is_smaller: bool) -> tuple[FolderProof, float]:
-        """Returns what travels in the folder, and how far the graph is from it here.
+        """Returns the windows that an export's folder stores, with the outputs that are expected.
+
+        When the folder is opened, the graph is compared with them again. The second value is the
+        largest difference on this machine.
 
         Args:
             session: The graph that is exported.
-            is_smaller: Whether its numbers are smaller than the model's. It is then expected to
-                repeat itself; what it differs from the model by is a matter of metrics.
+            is_smaller: Whether its numbers are smaller than the model's. The graph's own outputs
+                are then stored, as those of the model differ from them anyway.
         """
         count = min(len(self.windows), _IN_FOLDER)
         picked = np.linspace(0, len(self.windows) - 1, count).round().astype(int)

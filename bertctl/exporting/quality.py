@@ -1,5 +1,6 @@
 """The cost of smaller numbers: metrics before and after on the same rows, flips, rows a second."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,9 +41,9 @@ class QualityCheck:
 
     Args:
         comparison: Labelled rows, answered by the model.
-        limits: Largest drop that is allowed, by metric; the primary one may drop by `usual` where
-            none is named.
-        usual: Limit of the primary metric where no limits are given.
+        limits: Largest drop that is allowed, by metric (`max_drop`). If it is empty, only the
+            primary metric is checked.
+        usual: Largest drop of the primary metric, if no limits are given.
 
     Raises:
         UsageError: A metric that the task does not have.
@@ -51,7 +52,11 @@ class QualityCheck:
     def __init__(self, comparison: Comparison, limits: Mapping[str, float], usual: float) -> None:
         self._comparison = comparison
         self._task = comparison.subject.task
-        self.limits = dict(limits) or {self._task.primary_metric: usual}
+        if limits:
+            self.limits = dict(limits)
+        else:
+            self.limits = {self._task.primary_metric: usual}
+        # The model's own metrics: those of its export are compared with them.
         self.before = self.score(comparison.model.outputs)
         for name in self.limits:
             if name not in self.before.values:
@@ -156,7 +161,7 @@ def parse_drops(texts: Iterable[str]) -> dict[str, float]:
     """Returns limits by metric: `["accuracy=0.005"] -> {"accuracy": 0.005}`.
 
     Raises:
-        UsageError: One is no such limit.
+        UsageError: A text is not METRIC=NUMBER, or its number is negative or not finite.
     """
     limits = {}
     for text in texts:
@@ -164,8 +169,9 @@ def parse_drops(texts: Iterable[str]) -> dict[str, float]:
         try:
             drop = float(number)
         except ValueError:
-            drop = -1.0
-        if not equals or not name.strip() or not 0 <= drop < float("inf"):
+            drop = math.nan  # is refused below
+        is_drop = math.isfinite(drop) and drop >= 0
+        if not equals or not name.strip() or not is_drop:
             raise UsageError(
                 f"`max_drop={text}`: expected METRIC=NUMBER, a drop from 0 on",
                 remedy="For example `max_drop=accuracy=0.005`.",

@@ -29,24 +29,26 @@ def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
     """
     run = comparison.subject.run
     rows = comparison.rows
-    split = rows.split
+    split = rows.split  # an export has scores of this split alone
     result = evaluate_split(
         engine, run.task, rows, comparison.features, recipe=run.recipe
     ).thorough(run.recipe)
     results = {split: result}
     primary = run.task.primary_metric
-    shared: dict[str, Any] = {}
+    fields_of_run: dict[str, Any] = {}
     if run.folder.metrics.exists():
-        before = run.task.answers.named_today(run.folder.read_metrics())
-        primary = before.primary.name
-        written = before.as_json()
-        shared = {name: written[name] for name in _OF_THE_RUN if name in written}
-        if before.constant_answer is not None:
-            shared["baseline"] = {split: run.task.baseline(before.constant_answer, rows)}
+        # Older runs call a metric otherwise; see `named_today`.
+        run_metrics = run.task.answers.named_today(run.folder.read_metrics())
+        primary = run_metrics.primary.name
+        written = run_metrics.as_json()
+        fields_of_run = {name: written[name] for name in _OF_THE_RUN if name in written}
+        if run_metrics.constant_answer is not None:
+            baseline = run.task.baseline(run_metrics.constant_answer, rows)
+            fields_of_run["baseline"] = {split: baseline}
     if primary not in result.metrics:  # such as F1 of two labels, on rows with three
         primary = next(iter(result.metrics))
     scores = metrics_document(results, primary=primary, selection=split)
-    scores |= shared
+    scores |= fields_of_run
     scores["data"] = data_document({split: comparison.features}, {})
     target = RunFolder(folder)
     write_predictions(target, results, run.recipe.evaluation)

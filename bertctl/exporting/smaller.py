@@ -56,11 +56,13 @@ def layers_of(path: Path, file_format: str) -> list[str]:
 
     model = onnx.load(str(path), load_external_data=False)
     weights = {initializer.name for initializer in model.graph.initializer}
-    return [
-        node.name
-        for node in model.graph.node
-        if node.op_type in _QUANTIZED and weights & {*node.input[:2]}
-    ]
+    names = []
+    for node in model.graph.node:
+        # Both factors of a product; the table and the indices of a look-up.
+        operands = {*node.input[:2]}
+        if node.op_type in _QUANTIZED and weights & operands:
+            names.append(node.name)
+    return names
 
 
 def _openvino_layers_of(path: Path) -> list[str]:

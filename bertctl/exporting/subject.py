@@ -42,6 +42,7 @@ _SHORTEST = 4
 """Tokens that every model reads."""
 
 _ON_CPU = {"runtime.device": "cpu", "runtime.precision": "fp32"}
+"""Recipe fields of an export: graphs are compared with the model in fp32 on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,12 @@ def _unpadded(inputs: Mapping[str, Array]) -> list[Window]:
 
 
 def open_subject(path: Path, options: Mapping[str, object], listener: Listener = SILENT) -> Subject:
-    """Opens what is exported, and loads it.
+    """Opens what is exported, and loads it on the CPU in fp32.
 
     Args:
         path: A run, a folder of transformers, or a model's name.
-        options: Recipe fields that were given.
-        listener: Receives what it is.
+        options: Recipe fields that were given. Device and precision are not taken from them.
+        listener: Receives progress messages.
 
     Raises:
         UnavailableError: There is nothing, or it is damaged.

@@ -136,24 +136,28 @@ def fetch(
     """Downloads all files that are needed, writes the lock, and returns it.
 
     Args:
-        all_hub_files: Those of `files_needed_by`, or of an existing lock (`files_of_lock`).
-        needs: Functions that read the files, of which a new lock is made. None for an existing
-            lock, which stays and is checked.
-        lock: The existing lock; of a new one the file, without parts.
+        all_hub_files: Files to download: those of `files_needed_by` for a new lock, those of
+            `files_of_lock` for an existing one.
+        needs: Functions that read the files of a new lock, as a run would. Empty for an existing
+            lock, which is checked and stays as it is.
+        lock: The existing lock, or a new one that has a path and no files yet.
         listener: Receives progress, and messages of the hub that it makes wait.
 
     Raises:
         UnavailableError: Something can't be had, or is not what it should be. What has been
             downloaded stays, and the next call continues.
     """
-    remotes: list[list[RemoteFile]] = []  # of each repository; empty if nothing is downloaded
+    remotes: list[list[RemoteFile]] = []  # the files of each repository
     # A lock whose files are all here needs no connection.
-    if not is_offline() and (needs or check(lock)):
+    has_downloads = not is_offline() and (needs or check(lock))
+    if has_downloads:
         remotes = look_up_all(all_hub_files, listener)
     forget_hashes()  # those of damaged files, which are replaced now
-    for hub_files, files in zip(all_hub_files, remotes, strict=False):
-        with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
-            bring(files, listener)
+    if has_downloads:
+        for hub_files, files in zip(all_hub_files, remotes, strict=True):
+            title = f"the {hub_files.repo_type} {hub_files.repo}"
+            with asking(hub_files, title, listener=listener):
+                bring(files, listener)
     if needs:
         # Read as a run would, and write down which files that are.
         with recording() as snapshots, cache_only():
@@ -175,8 +179,8 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     """Returns an error for each file of a lock that is missing on this disk or has changed.
 
     Args:
-        lock: Its files of the hub are all checked. Where the others are, only a recipe says.
-        needs: Functions that read what a recipe needs, and so check its other files.
+        lock: All its files of the hub are checked. For a local file it does not know the folder.
+        needs: Functions that read what a recipe needs, and so check its local files, too.
     """
     checks: list[Need] = []
     for hub_files in files_of_lock(lock):

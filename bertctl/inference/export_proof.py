@@ -40,7 +40,7 @@ class Window:
 
 @dataclass
 class FolderProof:
-    """What travels in the folder: windows, and what the model says of each alone.
+    """A few windows with the model's outputs, stored in an export to be compared again.
 
     Attributes:
         windows: Short to long.

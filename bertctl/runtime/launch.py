@@ -89,9 +89,9 @@ class Workers:
             )
 
     def count_alike(self, *facts: object) -> int:
-        """Returns how many processes say the same as this one, itself among them.
+        """Returns how many processes pass the same facts as this one, itself among them.
 
-        All of them have to call it.
+        All processes have to call it.
         """
         if self.group is None:
             return 1
@@ -277,6 +277,7 @@ def check_ranks() -> None:
             )
     rank = int(numbers["RANK"])
     size = int(numbers["WORLD_SIZE"])
+    # With a size of 1 or none, the process is alone, and its rank is not looked at.
     if 1 < size <= rank:
         message = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
         raise UsageError(
@@ -499,9 +500,20 @@ def _with_spooled_stdin(arguments: Sequence[str], folder: Path) -> list[str]:
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
     """Returns the words of the launcher's command line: torchrun on CPUs, accelerate on GPUs.
 
-    accelerate starts only one process on CPUs. It is also taken with a configuration for GPUs.
+    accelerate starts only one process on CPUs, so that torchrun is needed there.
+
+    Args:
+        count: Number of processes that was typed; 1 without.
+        config: File with a configuration of accelerate; None without. Its kind decides between CPUs
+            and GPUs.
+        listener: Receives the warning of more processes than cores.
+        on_cpu: Whether the processes compute on CPUs, if there is no configuration.
+
+    Raises:
+        DeviceError: More processes than GPUs.
     """
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
+    count_here = count
     meeting = ["--standalone"]
     if config is not None:
         accelerate_config = read_accelerate_config(config)
@@ -511,7 +523,8 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
             total = accelerate_config.processes
         if accelerate_config.kind != "MULTI_CPU":
             return [*accelerate, "--config_file", str(config), f"--num_processes={total}"]
-        count = max(1, total // accelerate_config.machines)
+        # The total is of all machines, and torchrun gets the number on each.
+        count_here = max(1, total // accelerate_config.machines)
         if accelerate_config.machines > 1:
             machines = [
                 f"--nnodes={accelerate_config.machines}",
@@ -535,12 +548,13 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
             accelerate.append("--multi_gpu")
         return [*accelerate, f"--num_processes={count}"]
     cores = available_cores()
-    if count > cores:
+    if count_here > cores:
         listener.warn(
-            f"{count} processes on {number_of(cores, 'core')} wait for each other and take more "
-            f"memory: `num_processes={cores}` is faster"
+            f"{count_here} processes on {number_of(cores, 'core')} wait for each other and take "
+            f"more memory: `num_processes={cores}` is faster"
         )
-    return [sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc_per_node={count}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    return [*torchrun, *meeting, f"--nproc_per_node={count_here}"]
 
 
 def _gpu_count() -> int:

@@ -79,8 +79,9 @@ def processor() -> dict[str, Any]:
 def devices() -> list[dict[str, Any]]:
     """Returns everything that computes here, the fastest kind first. Imports torch.
 
-    Each has a `kind` (`cpu`, `cuda` or `mps`), a `name`, its bytes of `memory` and the `free` ones
-    of them (None where they are the machine's own), and whether `bf16` is fast on it.
+    Each has a `kind` (`cpu`, `cuda` or `mps`), a `name`, the bytes of its `memory` and how many are
+    `free`, and whether `bf16` is fast on it. The bytes are None for a device that uses the
+    machine's memory.
     """
     import torch
 

@@ -178,16 +178,16 @@ def watch() -> None:
     end = carried(end_now)  # destructors run in any thread
 
     def unraisable(event: "Any") -> None:
-        """Ends what a destructor or a callback would have gone on with.
+        """Ends the process if a signal was raised in a destructor or a callback.
 
-        Python drops what is raised there.
+        Python reports exceptions of these and then drops them, so the work would continue.
         """
         if command.number and isinstance(event.exc_value, KeyboardInterrupt):
             end(command.number)
         sys.__unraisablehook__(event)
 
     command.phase = "starting"
-    handled_by(_arrived).__enter__()
+    handled_by(_arrived).__enter__()  # and never left: the handler stays until the process ends
     if signal.getsignal(signal.SIGXCPU) == signal.SIG_DFL:
         signal.signal(signal.SIGXCPU, _used_up)
     sys.unraisablehook = unraisable
@@ -254,8 +254,11 @@ def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
     command = _command()
     is_first = not command.request.number
     is_second = command.request.hear(number)
-    if not is_first and not is_second:  # an echo
+    # Launchers may send a signal twice: such an echo is neither the first nor a second request.
+    is_echo = not is_first and not is_second
+    if is_echo:
         return
+    # Only a command that is working has something to save.
     if command.phase != "working" or is_second:
         end_now(number)
     raise_for(number)

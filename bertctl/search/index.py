@@ -139,18 +139,18 @@ class Index:
         return n_rows == begun.rows and digest.hexdigest() == begun.texts_sha256
 
     def check(self, made: Mapping[str, Any]) -> None:
-        """Refuses vectors that are not made as those of the index.
+        """Refuses new vectors that are made in another way than the vectors of the index.
 
         Args:
-            made: How the new vectors are made: model, layer, pooling, ...
+            made: How the new vectors are made, by fields of index.json: model, model_hash, layer,
+                pooling, similarity, ...
 
         Raises:
             DataError: Another model, or its files have changed, or texts are read in another way.
         """
-        stored = {name: getattr(self.document, name) for name in made} | {
-            "similarity": self.similarity
-        }
-        # One model may have several names, so its hash counts and its name does not.
+        stored = {name: getattr(self.document, name) for name in made}
+        stored["similarity"] = self.similarity  # older index.json files don't name it
+        # One model may have several names, so its hash is compared and its name is not.
         differ = [name for name in made if name != "model" and made[name] != stored[name]]
         if differ:
             name = differ[0]
@@ -227,11 +227,13 @@ class IndexRows:
     def __init__(self, index: Index) -> None:
         self._path = index.folder / "rows.jsonl"
         self._n_rows = index.document.rows
-        digest = index.document.offsets_sha256
+        # (N,) where each row's line begins in rows.jsonl: read from offsets.npy, if the file is the
+        # one that index.json names by its hash, or found by looking through rows.jsonl.
         offsets = None
+        digest = index.document.offsets_sha256
         if digest is not None:
             offsets = stored_offsets(index.folder / "offsets.npy", self._n_rows, digest)
-        self._are_stored = offsets is not None
+        self._offsets_are_stored = offsets is not None
         if offsets is not None:
             self._offsets = offsets
         else:
@@ -245,9 +247,9 @@ class IndexRows:
         """
         with loading(self._path, remedy=_AGAIN), self._path.open("rb", buffering=0) as file:
             lines = {number: self._line(file, number) for number in sorted(numbers)}
-            # The lines are not where the offsets say.
-            if self._are_stored and None in lines.values():
-                self._are_stored = False
+            # rows.jsonl was changed after its offsets were stored: they are found anew.
+            if self._offsets_are_stored and None in lines.values():
+                self._offsets_are_stored = False
                 self._offsets = self._scanned()
                 lines = {number: self._line(file, number) for number in lines}
             rows = {
@@ -354,8 +356,8 @@ class ApproximateIndex(Index):
             if len(rows) < min(top, self.document.rows):
                 return super().nearest(queries, top)
             exact = Nearest(queries[i : i + 1], top, self.similarity)
-            exact.see(block, 0)
-            # `exact` numbers the rows of the block.
+            exact.see(block, first_row=0)
+            # `exact` numbers the rows within the block; `rows` has their numbers in the index.
             results.append((rows[exact.rows[0]], exact.scores[0]))
         nearest.rows, nearest.scores = map(np.stack, zip(*results, strict=True))
         return nearest
@@ -420,21 +422,21 @@ def open_existing(folder: Path, *, append: bool, resume: bool, overwrite: bool) 
         return Index.open(folder, unfinished=True)
     if append:
         return Index.open(folder).to_append()
-    # Without index.json, an earlier attempt may have been killed early.
-    is_unfinished_index = "rows.jsonl" in names <= _FILES
-    if names and not ((overwrite or resume) and is_unfinished_index):
-        if names <= _FILES:
-            message = (
-                "Add to it with `append=True`, continue with `resume=True`, or replace "
-                "it: `overwrite=True`."
-            )
-        else:
-            message = ""
-        raise UsageError(
-            f"{folder} is there",
-            remedy=message or "It holds more than an index: choose another with `output=`.",
+    if not names:
+        return None
+    has_index_alone = names <= _FILES
+    # An attempt that was killed early leaves rows without index.json.
+    has_rows = "rows.jsonl" in names
+    if (overwrite or resume) and has_index_alone and has_rows:
+        return None
+    if has_index_alone:
+        remedy = (
+            "Add to it with `append=True`, continue with `resume=True`, or replace it: "
+            "`overwrite=True`."
         )
-    return None
+    else:
+        remedy = "It holds more than an index: choose another with `output=`."
+    raise UsageError(f"{folder} is there", remedy=remedy)
 
 
 def _digested(rows: Rows) -> bytes:
@@ -592,17 +594,28 @@ def make_index(
         )
 
     def saved(*, complete: bool) -> IndexDocument:
-        """Writes the rows that are in the store so far, then index.json, which is returned."""
-        state = store.commit() | {
+        """Writes the vectors to disk that are in the store so far, then index.json.
+
+        Args:
+            complete: Whether these are all rows of the corpus.
+
+        Returns:
+            Content of index.json.
+        """
+        rows_and_sizes = store.commit()
+        n_read = reader.position["rows"]
+        # Fields that were written before and are not known anew stay as they are.
+        values = {
+            **previous,
+            **model.made,
+            **(remembered or {}),
+            **rows_and_sizes,
             "schema": SCHEMA,
             "dtype": dtype,
             "corpus": reader.position,
             "complete": complete,
+            "sources": [*earlier_sources, {"source": source, "rows": n_read}],
         }
-        n_read = reader.position["rows"]
-        sources = [*earlier_sources, {"source": source, "rows": n_read}]
-        # What is known now replaces what the index said before; its other fields stay.
-        values = previous | model.made | dict(remembered or {}) | state | {"sources": sources}
         if sample.has_neighbours:
             values["recall"] = sample.recall(n_rows=n_read - begun["rows"])
         document = IndexDocument.model_validate(values)
@@ -618,6 +631,7 @@ def make_index(
     )
     state = previous if before else None
     opened = closing(VectorStore(folder, layout, state, has_offsets=True))
+    # If the command is stopped, `outliving` reports how many rows are saved.
     with opened as store, outliving(lambda: _rows_in(folder)):
         # An index that is added to stays complete on the disk until its first new rows are saved.
         if before is None:
@@ -707,9 +721,10 @@ class _RecallSample:
         return bool(self._searches) and self._searches[0].rows.shape[1] > 1
 
     def see(self, exact: Floats32, stored: Floats32, first_row: int) -> None:
-        """Compares the next rows with those of the sample.
+        """Looks for nearer neighbours of the sample's rows among the next rows.
 
-        The sample is taken from the rows of the first call, at equal distances.
+        The sample is taken from the rows of the first call, at equal distances. Its neighbours are
+        looked for twice, by the stored and by the exact vectors, so that both can be compared.
 
         Args:
             exact: (N, D) vectors as the model computes them.
@@ -720,8 +735,9 @@ class _RecallSample:
             step = max(1, len(exact) // _SAMPLE)
             queries = exact[::step][:_SAMPLE]
             n_nearest = _AT + 1  # a row finds itself first
-            for _ in range(2):
-                self._searches.append(Nearest(queries, n_nearest, self._similarity))
+            by_stored = Nearest(queries, n_nearest, self._similarity)
+            by_exact = Nearest(queries, n_nearest, self._similarity)
+            self._searches = [by_stored, by_exact]
         by_stored, by_exact = self._searches
         by_stored.see(stored, first_row)
         by_exact.see(exact, first_row)

@@ -55,10 +55,10 @@ def compare_texts(
 
     Args:
         request: The model, and how files are read.
-        first: Texts, or pairs of them where there is no `second`.
-        second: What they are compared with.
-        all_pairs: Whether each text of the one is compared with each of the other; without
-            `second`, those of `first` with each other.
+        first: Texts; without `second`, also pairs of texts.
+        second: Texts that `first` is compared with; None without.
+        all_pairs: Whether each text of `first` is compared with each of `second`; without `second`,
+            the texts of `first` with each other.
         listener: Receives progress messages.
 
     Raises:
@@ -82,6 +82,7 @@ def compare_texts(
         )
     # In fp32: rounding would change the ranks, by which Spearman's correlation goes.
     model = request.model(exact=True)
+    # Texts that are compared with each other are one side, and are encoded once.
     different_sides = sides[:1] if sides[1] is sides[0] else sides
     vectors_of_sides = model.of_sides(different_sides, listener)
     vectors = [side_vectors for side_vectors, _ in vectors_of_sides]
@@ -92,7 +93,8 @@ def compare_texts(
         pairs: Iterable[Pairs] = pairs_above(-np.inf, vectors[0], second_vectors, model.similarity)
     else:
         row_pairs = row_by_row(vectors[0], vectors[-1], model.similarity)
-        figures |= correlation(sides[0], row_pairs[2], listener)
+        _, _, similarities = row_pairs
+        figures |= correlation(sides[0], similarities, listener)
         pairs = [row_pairs]
     if model.similarity != COSINE:
         figures["similarity"] = model.similarity
@@ -144,6 +146,7 @@ def index_texts(
     # An earlier attempt to add the corpus may have been killed before its first rows were saved. It
     # has left no trace in the index, which is complete: the addition begins now.
     if append and resume and before is not None and before.document.complete:
+        # The comparison reads the first rows, and stdin can be read only once: they are kept.
         rows_read: list[Rows] = []
         has_nothing_yet = not before.has_begun(_remembered(texts.rows, rows_read))
         texts = replace(texts, rows=chain(rows_read, texts.rows))

@@ -84,7 +84,7 @@ class Corpus:
     Attributes:
         rows: The texts, some at a time.
         has_ids: Whether they have ids of their own.
-        remembered: What index.json keeps of how they are read; empty where it has that.
+        remembered: Fields for index.json on how the files are read; empty if it has them already.
     """
 
     rows: Iterator[Rows]
@@ -177,8 +177,10 @@ class VectorRequest:
                 listener.say(
                     f"{input_name(input_source)} is read as the index was made: {settings_text}"
                 )
-            return Corpus(rows, has_ids, {})
-        return Corpus(rows, has_ids, {"reading": self._reading_to_remember(first_reading)})
+            to_remember: dict[str, Any] = {}  # index.json has it already
+        else:
+            to_remember = {"reading": self._reading_to_remember(first_reading)}
+        return Corpus(rows, has_ids, to_remember)
 
     def _reading_to_remember(self, reading: Reading | None) -> dict[str, Any]:
         """Returns the field `reading` of index.json: how the files of a new index were read.
@@ -276,7 +278,8 @@ class VectorRequest:
         Args:
             index: The index that is searched or added to; None without.
             side: `query` or `document`, for models that treat the two differently; empty otherwise.
-            exact: Whether a CPU computes in fp32 if no precision is typed.
+            exact: Whether a CPU computes in fp32 if no precision is typed, so that near
+                similarities keep their order.
             must_match: Further values that index.json must have, such as `dtype="int8"`.
 
         Raises:
@@ -292,13 +295,13 @@ class VectorRequest:
         made_by = index.document.as_json() if index else {}
         layer = self.options.get("layer") or made_by.get("layer")
         pooling = self.options.get("pooling") or made_by.get("pooling")
-        # [CLS] and [SEP] have the same vector in every text there.
+        # Word embeddings of [CLS] and [SEP] are the same in every text, and say nothing about it.
         has_special_tokens = layer != "word-embeddings"
         names = VectorNames(
-            (layer or "last",),
-            (pooling,) if pooling else (),
-            None,
-            has_special_tokens,
+            layers=(layer or "last",),
+            poolings=(pooling,) if pooling else (),
+            words=None,
+            special_tokens=has_special_tokens,
             normalize=True,
         )
         # Not from the recipe, whose default would hide that nobody gave a length: the model's own
@@ -314,6 +317,7 @@ class VectorRequest:
         fields = {**remembered_fields, **self.fields}
         recipe = replace(self, fields=fields).recipe(made_by.get("model", "minilm"))
         similarity = self.options.get("similarity") or made_by.get("similarity")
+        # An export computes with the numbers that it was made with.
         if exact and not is_export(expanded_path(recipe.model.name)):
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
         model = TextVectors(

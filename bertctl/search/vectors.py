@@ -132,7 +132,15 @@ class TextVectors:
     def _stream(
         self, parts: Iterable[Rows], counts: Counter[str], listener: Listener
     ) -> Iterator[tuple[Rows, Floats32]]:
-        """Yields rows with their vectors, and counts what was cut."""
+        """Yields rows with their vectors, some at a time.
+
+        At the end it sets `unreadable` to the numbers of these rows that have no known token.
+
+        Args:
+            parts: Rows, some at a time.
+            counts: Counts of texts and tokens, and of what was cut, which are added to.
+            listener: Receives progress messages.
+        """
         unreadable: list[int] = []
         n_rows = 0
         for rows in chunks(parts):
@@ -154,7 +162,7 @@ class TextVectors:
                 vectors = unit_length(vectors)
             yield rows, vectors
             trim_heap()
-            listener.advance("texts", n_rows, 0)
+            listener.advance("texts", n_rows, 0)  # 0: the total is not known
         listener.finish("texts")
         self.unreadable = frozenset(unreadable)
 
@@ -181,7 +189,7 @@ class TextVectors:
     ) -> list[tuple[Floats32, frozenset[int]]]:
         """Returns (N, D) vectors of texts that are compared, and the numbers of unreadable rows.
 
-        There is one result for each side. What was cut is reported once, for all of them.
+        There is one result for each side. What was cut is reported once, for all sides together.
         """
         counts = Counter[str]()
         results = []
@@ -191,6 +199,6 @@ class TextVectors:
             for _, vectors in self._stream(rows.parts(READ_ROWS), counts, listener):
                 all_vectors[n_done : n_done + len(vectors)] = vectors
                 n_done += len(vectors)
-            results.append((all_vectors, self.unreadable))
+            results.append((all_vectors, self.unreadable))  # of this side: `_stream` has set it
         self._warn_of(counts, sum(len(unreadable) for _, unreadable in results), listener)
         return results

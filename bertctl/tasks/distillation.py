@@ -123,8 +123,8 @@ class RowDistillation(Distillation[Features, TaughtBatch]):
 
         Each is a sum over the windows of the batch. They are weighted by alpha and 1 - alpha.
         """
-        has_label = _has_label(batch.gold)
         labels = batch.gold
+        has_label = _has_label(labels)
         if labels.is_floating_point():
             # A missing label is NaN, and NaN times 0 would still be NaN in the sum below.
             labels = labels.nan_to_num()

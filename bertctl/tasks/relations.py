@@ -30,7 +30,7 @@ class RelatedOutputs(Generic[OutputsT]):
     """Outputs of a student and what is compared with its teacher.
 
     Attributes:
-        outputs: What the objective below reads.
+        outputs: What the base objective reads.
         vectors: (B, T, H) queries and values of the student by kind.
     """
 
@@ -64,7 +64,7 @@ class RelationDistillation(
     weight: float
 
     def batch(self, features: FeaturesT, indices: Ints, rng: WindowRandom) -> BatchT:
-        """Returns what the objective below makes of some windows."""
+        """Returns the base objective's batch of some windows."""
         return self.base.batch(features, indices, rng)
 
     def forward(self, network: Network, batch: BatchT) -> RelatedOutputs[OutputsT]:
@@ -73,21 +73,25 @@ class RelationDistillation(
         return RelatedOutputs(outputs, self.student())
 
     def counts(self, batch: BatchT) -> Mapping[str, float]:
-        """Returns the counts of the objective below, and how many windows there are."""
+        """Returns the base objective's counts, and how many windows there are."""
         return {**self.base.counts(batch), "relations": len(batch.inputs["input_ids"])}
 
     def losses(self, outputs: RelatedOutputs[OutputsT], batch: BatchT) -> dict[str, Tensor]:
-        """Returns the losses of the objective below, and the weighted divergences of relations."""
-        mask = batch.inputs["attention_mask"] != 0
-        of_teacher = self.teacher(**batch.inputs)
+        """Returns the base objective's losses, and the weighted divergence from the teacher.
+
+        The divergence is between student and teacher in how the tokens of a window relate to each
+        other, by their queries and by their values ("queries" and "values" are the kinds).
+        """
+        is_token = batch.inputs["attention_mask"] != 0
+        teacher_vectors = self.teacher(**batch.inputs)
         divergences = [
             relation_divergences(
                 outputs.vectors[kind],
                 vectors,
-                mask,
+                is_token,
                 heads=self.heads,
             )
-            for kind, vectors in of_teacher.items()
+            for kind, vectors in teacher_vectors.items()
         ]
         relations = torch.stack(divergences).sum()
         return {**self.base.losses(outputs.outputs, batch), "relations": self.weight * relations}

@@ -365,10 +365,11 @@ answer({example})"""
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines, and what `stated` gives with it.
+        """Returns a temperature fitted on these lines, and how certain the answers are with it.
 
-        Those are the probabilities of the answers at this temperature, and whether they are right.
-        It is None where lines lack probabilities or no temperature can be fitted.
+        The second and third values are those of `certainties`: the probabilities at this
+        temperature, and whether each came true. The result is None if lines lack probabilities or
+        no temperature can be fitted.
         """
         distributions = self.distributions(lines)
         if distributions is None:

@@ -447,6 +447,8 @@ class TextClassification(Task):
             for i in range(len(rows)):
                 counts.update(self._names(rows, i))
             return counts
+        # Coded values are numbers of the different cells: each different cell is read once, in the
+        # first row that has it, and counts as often as its number occurs.
         n_rows = np.bincount(column.codes, minlength=len(column.values))
         for i in _first_rows(rows):
             for name in self._names(rows, i):

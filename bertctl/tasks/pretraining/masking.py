@@ -36,16 +36,16 @@ class Masking:
     def choose(self, begins: Bools, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns (n,) places in ascending order, and the number of the span that each belongs to.
 
-        A share of L that is no whole number is rounded up as often as its fraction says, so that on
-        average it is the share that was asked for, in short windows too. A word that no longer fits
-        is left out, as in google-research/bert (`create_masked_lm_predictions`).
+        15 % of 10 tokens are 1.5 tokens: 1 or 2 are chosen, each in half of the cases, so that the
+        average is 15 % in short windows, too. A word with more tokens than are left to choose is
+        skipped, as in google-research/bert (`create_masked_lm_predictions`).
 
         Args:
             begins: (L,) whether a token begins a word.
             rng: Random numbers of the window.
         """
         length = len(begins)
-        n_masked = int(self.settings.rate * length + rng.random())
+        n_masked = int(self.settings.rate * length + rng.random())  # rounds up or down at random
         if not (self.settings.whole_word or self.settings.spans):
             positions = np.sort(rng.permutation(length)[:n_masked])
             return positions, positions
@@ -75,7 +75,8 @@ class Masking:
     def _spans(self, sizes: Ints, n_masked: int, rng: np.random.Generator) -> list[range]:
         """Returns spans of words in the order in which they are tried.
 
-        There are at least as many as are needed.
+        There are at least as many as are needed: after spans that begin at random words comes one
+        that begins at each word.
         """
         # Span lengths of SpanBERT (Joshi et al. 2020, section 3.1): P(n) = p (1 - p)^(n - 1) up to
         # the longest, scaled to 1. Modulo cuts the distribution off and keeps its shape, as it has

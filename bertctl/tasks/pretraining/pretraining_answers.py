@@ -37,25 +37,29 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
     rows = np.array(
         [(field(line, numerator), field(line, denominator)) for line in lines], dtype=np.float64
     )
+    # Any numbers can occur, so no kinds of lines are named beside those that do.
+    no_kinds = np.empty((0, 2))
+    no_pairs_of_kinds = np.empty((0, 4))
     return Contributions(
         rows,
         family="ratio",
         make=ratio_statistic,
-        unseen=np.empty((0, 2)),
-        possible=np.empty((0, 4)),
+        unseen=no_kinds,
+        possible=no_pairs_of_kinds,
     )
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
     """Returns what each document adds to perplexity: its loss, and how many tokens are masked."""
-    # Not those of `losses`: they lack the second column where each document has one mask.
+    # Its rows are (loss, masked tokens). `losses` has the same, but leaves the second column out if
+    # each document has one masked token.
     loss_per_token = _ratio(lines, "masked_loss", "gold")
     return _Perplexity(
         loss_per_token.rows,
         family="statistic",
         make=_perplexity_statistic,
-        unseen=np.empty((0, 2)),
-        possible=np.empty((0, 4)),
+        unseen=loss_per_token.unseen,
+        possible=loss_per_token.possible,
     )
 
 
@@ -69,10 +73,13 @@ def _share(lines: Lines, hits_key: str, count_key: str) -> Contributions:
     """
     ratio = _ratio(lines, hits_key, count_key)
     usual = max(1.0, float(np.median(ratio.rows[:, 1])))
-    # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one
-    # right.
+    # For the interval, as (hits, trials): documents that could occur and perhaps did not, of usual
+    # length with one wrong, or one right.
     unseen = np.array([(usual - 1, usual), (1, usual)])
-    possible = np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)])
+    # For the comparison of two models: a token that only the first, or only the second has right.
+    right = (1.0, 1.0)
+    wrong = (0.0, 1.0)
+    possible = np.array([(*right, *wrong), (*wrong, *right)])
     hits, trials = ratio.rows.T
     return replace(
         ratio,
@@ -157,7 +164,10 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         return self.shown_input(line), f"{line['gold']} masked", f"{line['prediction']} right"
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns how many tokens were masked and how many named, and the same of pairs."""
+        """Returns a table of the masked tokens, and of the pairs: their number, and how many right.
+
+        Pairs are in it if the model predicts their order.
+        """
         keys_by_name = {"masked tokens": ("prediction", "gold"), "pairs": ("pairs_right", "pairs")}
         rows: list[list[Value]] = []
         for name, (hits_key, count_key) in keys_by_name.items():

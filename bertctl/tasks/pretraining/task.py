@@ -177,10 +177,12 @@ class Pretraining(Task):
         """
         size = len(batch.gold)
         is_right = outputs.words.argmax(dim=-1) == outputs.gold
+        # The padding is that of new batches; this one is made already.
+        objective = self.objective(Padding(0))
         collected = {
             "gold": outputs.windows.bincount(minlength=size),
             "prediction": outputs.windows[is_right].bincount(minlength=size),
-            "masked_loss": self.objective(Padding(0)).window_losses(outputs, batch),
+            "masked_loss": objective.window_losses(outputs, batch),
             "guesses": _first_guesses(outputs, size),
         }
         if outputs.order is not None and batch.order is not None:

@@ -172,7 +172,7 @@ def keep_spans(
 
     Args:
         logits_BT2: Start and end score of each token, of torch or not.
-        mask_BT: Where there is a token, and no padding.
+        mask_BT: Booleans, which positions are tokens and not padding.
         features: The split.
         indices: (B,) the windows.
         longest: A.
@@ -189,10 +189,13 @@ def keep_spans(
     counts = features.counts[indices]
     columns = np.arange(T)
     ends_BT = (columns >= begin[:, None]) & (columns < (begin + counts)[:, None])
-    # It begins at those of them that this window answers for.
+    # It begins at those tokens of the context that this window answers for. `may_begin` has a
+    # column for each token of the context, and `starts_BT` one for each token of the window: row by
+    # row, both masks pick the same tokens of the context.
     may_begin = features.with_most_context(indices)
+    is_token = np.arange(may_begin.shape[1]) < counts[:, None]
     starts_BT = ends_BT.copy()
-    starts_BT[ends_BT] = may_begin[np.arange(may_begin.shape[1]) < counts[:, None]]
+    starts_BT[ends_BT] = may_begin[is_token]
 
     search: Any = _spans_on_device
     if isinstance(logits_BT2, np.ndarray):
@@ -231,12 +234,15 @@ def ranked_answers(
         contexts: (N,) the context of each question.
         n_best: How many answers at most.
     """
+    # All windows' spans in one list: window w has those from w * n_spans on, so a span's number
+    # divided by n_spans is its window.
     spans = outputs["spans"].reshape(-1, 2)
     scores = outputs["scores"].reshape(-1, 2)
     n_spans = outputs["spans"].shape[1]
-    # Spans of all windows, sorted by question and within it by score: the spans of question i are
-    # then bounds[i] to bounds[i + 1], and the first one with a text is the best with that text.
-    span_numbers = np.flatnonzero(spans[:, 0] >= 0)
+    is_span = spans[:, 0] >= 0  # -1 fills up windows with fewer spans
+    span_numbers = np.flatnonzero(is_span)
+    # Sorted by question and within it by score: the spans of question i are then bounds[i] to
+    # bounds[i + 1], and the first one with a text is the best with that text.
     rows = features.rows[span_numbers // n_spans]
     order = np.lexsort((-scores[span_numbers].sum(axis=1), rows))
     span_numbers = span_numbers[order]
@@ -247,10 +253,10 @@ def ranked_answers(
     stops = encoded.char_ends[context_starts + spans[span_numbers, 1]].tolist()
     logits = scores[span_numbers].tolist()
     windows = span_numbers // n_spans
-    # Tokens of the context become positions in the window.
-    positions = (
-        spans[span_numbers] + (features.context_at[windows] - features.first[windows])[:, None]
-    )
+    # Tokens of the context become positions in the window: the context's token `first` stands at
+    # the position `context_at`.
+    shifts = features.context_at[windows] - features.first[windows]
+    positions = spans[span_numbers] + shifts[:, None]
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)
     for i, context in enumerate(contexts):
@@ -308,21 +314,22 @@ def answer(
     """Returns the answer to one question, as prediction files show it.
 
     Args:
-        candidates: Best first; may be empty.
-        null: "no answer".
+        candidates: Possible answers, the best first; may be empty.
+        null: "No answer" as a candidate, with the model's logits for it.
         unanswerable: Whether "no answer" is an answer that the model has learned.
-        threshold: Null odds above it make it the answer.
-        n_best: How many of the candidates are shown, "no answer" among them where it is one.
+        threshold: "No answer" is predicted if `null_odds` is above this number.
+        n_best: How many candidates the result lists. "No answer" is one of them if the model has
+            learned it, or if there is no other.
 
     Returns:
-        prediction; probability, its share in the softmax over the candidates shown; start and end,
+        prediction; probability, its share in the softmax over the listed candidates; start and end,
         its first character in the context and the one after its last; null_odds, the score of "no
-        answer" minus that of the best other; n_best, the candidates.
+        answer" minus the score of the best candidate; n_best, the listed candidates.
     """
     if candidates:
         odds = null.score - candidates[0].score
     else:
-        odds = NEVER
+        odds = NEVER  # a number above all that logits can give
     visible = list(candidates)
     if unanswerable or not visible:
         # As in run_squad.py "no answer" is always among those shown, whatever its rank.

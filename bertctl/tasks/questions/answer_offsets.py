@@ -88,7 +88,7 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
             spans = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             offsets.append(_whole_graphemes(_without_blanks(spans, text), text))
             counts.append(0 if unknown is None else encoding.ids.count(unknown))
-    # The first array is the empty one that lets no texts be concatenated.
+    # ids[0] is no text: it is the empty array that np.concatenate needs if there are no texts.
     lengths = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
     begins, ends = map(np.ascontiguousarray, np.concatenate(offsets).T)
     return Contexts(

@@ -339,13 +339,16 @@ def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
     for i, (context, label) in enumerate(
         zip(rows.columns["context"], rows.columns["label"], strict=True)
     ):
-        if label["text"]:
-            characters = answer_span(context, label["text"][0], label["answer_start"][0])
-            if characters:
-                tokens = contexts.tokens_of(int(context_of[i]), *characters)
-            else:
-                tokens = None
-            spans[i] = tokens or _LOST
+        if not label["text"]:
+            continue
+        characters = answer_span(context, label["text"][0], label["answer_start"][0])
+        tokens = None
+        if characters:
+            tokens = contexts.tokens_of(int(context_of[i]), *characters)
+        if tokens is None:  # it is not at its offset, or no token has its characters
+            spans[i] = _LOST
+        else:
+            spans[i] = tokens
     return spans
 
 

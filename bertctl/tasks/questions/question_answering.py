@@ -188,9 +188,10 @@ class QuestionAnswering(Task):
         )
 
     def reading_notes(self, features: AnswerFeatures, recipe: Recipe) -> Iterator[ReadingNote]:
-        """Yields in what F1 counts, where that is characters.
+        """Yields what a user should know about the questions as they are read.
 
-        It also yields a warning of answers that no window holds.
+        These are a note if F1 counts characters instead of words, and a warning of places in
+        contexts where no window holds an answer as a whole ("seams").
         """
         if features.gold and counts_characters(features.gold):
             yield ReadingNote(

@@ -107,10 +107,11 @@ class SpanAnswers(Answers):
     )
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns the thresholds of the null odds with the best exact match and F1, and these two.
+        """Returns the best exact match and F1 that a threshold of the null odds can give.
 
-        The names are those of the official scorer of SQuAD 2.0. It is empty if every question has
-        an answer.
+        The thresholds are returned, too. The names are those of the official scorer of SQuAD 2.0:
+        best_exact, best_exact_thresh, best_f1, best_f1_thresh. The result is empty if every
+        question has an answer.
         """
         exact, f1, answerable = raw(lines)
         if answerable.all() or any("null_odds" not in line for line in lines):

@@ -66,11 +66,12 @@ def _f1(_: Answers, lines: Lines) -> Contributions | None:
         return None
     gold = _gold_and_similarities(lines)[0]
     predicted = np.array([field(line, "match") for line in lines], dtype=np.int64)
+    belongs_together = 1  # as a label number; 0: the pair does not
     return classification.f1_of_labels(
         gold.astype(np.int64),
         predicted,
         n_labels=2,
-        of=1,
+        of=belongs_together,
     )
 
 
@@ -186,9 +187,10 @@ model.similarity(vectors, vectors)"""
         return f"about {np.mean(similarities):.3g}"
 
     def is_right(self, line: Line) -> bool | None:
-        """Returns whether the right text comes first, or the pair is on its side.
+        """Returns whether a query finds a relevant text first, or a pair is classified rightly.
 
-        A score is more or less near, so it is neither.
+        It is None for a line that is neither right nor wrong: a pair with a score, whose similarity
+        is only more or less near to it, or a query without a relevant text.
         """
         kind = self.kind(line)
         if kind == "scores":

@@ -211,18 +211,20 @@ class SentenceEmbeddings(Task):
         if kind is MATCHES:  # all pairs belong together, and no label says so
             return
 
-        # Labels of another kind than those of training are scored by themselves, and so are scores
-        # without a range in the recipe.
-        is_known = kind.name == self.kind and (
+        # The labels must be those of training if they are of the same kind. Rows of another kind
+        # can be scored, too, and so can scores of any range if the recipe names no range.
+        is_limited = kind.name == self.kind and (
             kind is not SCORES or self.settings.score_range is not None
         )
         for i in range(len(rows)):
             label = str(require_label(rows, i))
+            if not is_limited:
+                continue
             if kind is SCORES:
                 fits = self.low <= float(label) <= self.high
             else:
                 fits = label in self.labels
-            if is_known and not fits:
+            if not fits:
                 if self.labels:
                     known = listing(self.labels)
                 else:
@@ -236,7 +238,11 @@ class SentenceEmbeddings(Task):
                 )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
-        """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
+        """Returns the texts as ids, each by itself, and the targets of the rows.
+
+        Targets are scores scaled to 0 to 1; 1 for texts that belong together, 0 for those that
+        don't; None without labels.
+        """
         has_labels = rows.has("label")
         if has_labels:
             kind = self.kind_of(rows)
@@ -262,7 +268,7 @@ class SentenceEmbeddings(Task):
         # Keys are of texts without their prompts.
         keys = text_keys([rows.columns[name] for name in names])
         # This loss takes the other rows' texts of a batch as wrong answers. An equal text of
-        # another row would be a right one, so equal texts go to different batches.
+        # another row would be a right one, so rows with equal texts go to different batches.
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
@@ -281,7 +287,11 @@ class SentenceEmbeddings(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> TaskObjective:
-        """Returns the loss; without `training` that of scoring, a pair by itself."""
+        """Returns the loss of training, or of scoring if there is no `training`.
+
+        Scoring needs a loss of its own: most losses of training compare a pair with the other rows
+        of its batch, and a pair's score must not depend on them.
+        """
         if training is None:
             from bertctl.tasks.sentences.sentence_objectives import SentenceObjective
 
@@ -436,10 +446,14 @@ class SentenceEmbeddings(Task):
         return 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of one similarity for all pairs.
+        """Returns the metrics of an answer that ignores the texts.
 
-        Of pairs that belong together or not, none is taken for a match: that is their constant
-        answer. For a search, the metrics are those of a random order for each query.
+        It gives all pairs the same similarity. If the rows say which pairs belong together, it
+        takes none for a match. For a search it gives each query a random order.
+
+        Args:
+            constant: The similarity.
+            rows: Labelled rows.
         """
         kind = self.kind_of(rows)
         if kind in (MATCHES, TEXTS):

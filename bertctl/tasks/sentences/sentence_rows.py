@@ -50,13 +50,20 @@ class LearnedLabels:
     high: float
 
     def positive_among(self, labels: Sequence[str]) -> str | None:
-        """Returns the label that says that two texts belong together.
+        """Returns which of these labels says that two texts belong together.
+
+        It is the learned one, if the labels are those of training. Otherwise it is guessed from two
+        names.
+
+        Args:
+            labels: Labels of pairs that are scored.
 
         Raises:
-            UsageError: It is none of three or more.
+            UsageError: There are three or more labels, and the learned one is none of them.
         """
         names = sorted({*labels})
-        if self.positive is not None and (self.positive in names or {*names} <= {*self.labels}):
+        are_learned = {*names} <= {*self.labels}
+        if self.positive is not None and (self.positive in names or are_learned):
             return self.positive
         if len(names) > 2:
             raise unknown_positive(names)
@@ -91,7 +98,11 @@ class RowKind(ABC):
         return None
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
-        """Returns lines of a search in random order; of rows that are searched."""
+        """Returns prediction lines of a search that ranks texts at random, as a baseline.
+
+        Raises:
+            ValueError: Rows of this kind answer for themselves, and nothing is searched.
+        """
         raise ValueError(f"{self.noun} are not searched")
 
     def describe(self, rows: Rows) -> str:
@@ -159,7 +170,7 @@ class BarePairs(RowKind):
         return plan_of_pairs(features)
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
-        """Returns lines of a search in random order."""
+        """Returns a prediction line for each text, whose partners have random ranks."""
         texts = rows.columns["text"]
         partners = rows.columns["pair"]
         # A text can have several partners, and the same pair can be there twice.
@@ -192,16 +203,20 @@ class LabelledTexts(RowKind):
         return plan_of_labelled_texts(features)
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
-        """Returns lines of a search in random order."""
+        """Returns a prediction line for each text, whose label's other texts have random ranks.
+
+        A text that occurs with several labels belongs to the texts of all of them.
+        """
         texts_of_label: dict[str, set[str]] = {}
         for text, label in zip(rows.columns["text"], rows.columns["label"], strict=True):
             texts_of_label.setdefault(str(label), set()).add(text)
-        mates: dict[str, set[str]] = {}
+        texts_of_same_label: dict[str, set[str]] = {}
         for texts in texts_of_label.values():
             for text in texts:
-                mates.setdefault(text, set()).update(texts)
-        n_relevant_of = {text: len(mates[text]) - 1 for text in rows.columns["text"]}
-        return random_search(n_relevant_of, n_candidates=len(mates) - 1)
+                texts_of_same_label.setdefault(text, set()).update(texts)
+        # A text is no candidate of its own search, so 1 is taken off.
+        n_relevant_of = {text: len(texts_of_same_label[text]) - 1 for text in rows.columns["text"]}
+        return random_search(n_relevant_of, n_candidates=len(texts_of_same_label) - 1)
 
 
 SCORES = ScoredPairs()

@@ -88,11 +88,11 @@ def search(
 def _result(
     plan: SearchPlan, query: int, similarities: Floats, cosines: Floats, scale: float
 ) -> SearchResult:
-    """Returns the ranks of a query's right texts among the candidates, and its loss.
+    """Returns the ranks of a query's relevant texts among the candidates, and its loss.
 
     Args:
-        plan: Which texts look for which.
-        query: Number of the query in it.
+        plan: Queries, candidates, and which of them are relevant.
+        query: Number of the query in the plan.
         similarities: Similarities of the query to each candidate, which decide the ranks.
         cosines: Cosines of the query to each candidate, for the loss.
         scale: What cosines are multiplied by in the loss.
@@ -106,14 +106,15 @@ def _result(
             "similarity": 0.0,
         }
         return SearchResult(line, loss=0.0)
-    itself = plan.own_candidate[query]
-    is_itself = itself >= 0 and itself not in relevant
-    if is_itself:
+    # The query's own text may be among the candidates (-1: it is not).
+    own_candidate = plan.own_candidate[query]
+    is_irrelevant_candidate = own_candidate >= 0 and own_candidate not in relevant
+    if is_irrelevant_candidate:
         cosines = cosines.copy()
-        cosines[itself] = -np.inf  # as in training, where a text is never its own negative
-    if is_itself and plan.leaves_out_itself:
+        cosines[own_candidate] = -np.inf  # as in training: a text is never its own negative
+    if is_irrelevant_candidate and plan.leaves_out_itself:
         similarities = similarities.copy()
-        similarities[itself] = -np.inf
+        similarities[own_candidate] = -np.inf
     ranks = ranks_of(similarities, relevant)
     scaled = cosines * scale
     loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[relevant])
@@ -127,24 +128,23 @@ def _result(
 
 
 def random_search(n_relevant_of: Mapping[str, int], n_candidates: int) -> list[dict[str, Any]]:
-    """Returns lines of queries whose right texts stand at random ranks.
+    """Returns a prediction line for each query, whose relevant texts have random ranks.
 
     Args:
-        n_relevant_of: Each different query -> how many texts belong to it.
-        n_candidates: Texts that are looked through for each query.
+        n_relevant_of: Each different query -> how many texts are relevant to it.
+        n_candidates: Number of texts that are ranked for each query.
     """
     random = np.random.default_rng(0)
     lines = []
     for query, n_relevant in n_relevant_of.items():
-        ranks = np.sort(
-            1
-            + random.choice(
-                n_candidates,
-                n_relevant,
-                replace=False,
-                shuffle=False,
-            )
-        ).tolist()
+        # Different numbers from 0 to n_candidates - 1; ranks count from 1.
+        drawn = random.choice(
+            n_candidates,
+            n_relevant,
+            replace=False,
+            shuffle=False,
+        )
+        ranks = np.sort(1 + drawn).tolist()
         lines.append(
             {
                 "query": query,
@@ -184,30 +184,42 @@ def plan_of_pairs(features: SentenceFeatures) -> SearchPlan:
 
 
 def plan_of_labelled_texts(features: SentenceFeatures) -> SearchPlan:
-    """Returns a plan in which texts look for the others that have one of their labels."""
-    keys, text_rows, text_of_row = np.unique(
+    """Returns a plan in which texts look for the others that have one of their labels.
+
+    Equal texts have one key and are one text here, with the labels of all rows that have it. Each
+    text is a query, and a candidate for all other texts.
+    """
+    keys, first_row_of_text, text_of_row = np.unique(
         features.keys[:, 0], return_index=True, return_inverse=True
     )
-    n_labels = int(features.classes.max(initial=0)) + 1
-    texts_of_label = _grouped(features.classes, text_of_row, n_labels)
-    labels_of_text = _grouped(text_of_row, features.classes, len(keys))
+    label_of_row = features.classes
+    n_labels = int(label_of_row.max(initial=0)) + 1
+    texts_of_label = _grouped(label_of_row, text_of_row, n_labels)
+    labels_of_text = _grouped(text_of_row, label_of_row, len(keys))
     relevant = []
     for text, labels in enumerate(labels_of_text):
-        mates = np.unique(np.concatenate([texts_of_label[label] for label in labels]))
-        relevant.append(mates[mates != text])
-    texts = features.first_alike[features.places[text_rows, 0]]
+        same_label = np.unique(np.concatenate([texts_of_label[label] for label in labels]))
+        relevant.append(same_label[same_label != text])
+    # Texts with the same token ids share the vector of the first of them.
+    texts_with_vectors = features.first_alike[features.places[first_row_of_text, 0]]
     return SearchPlan(
         query_of_row=text_of_row,
-        query_texts=texts,
-        candidate_texts=texts,
+        query_texts=texts_with_vectors,
+        candidate_texts=texts_with_vectors,
         relevant=relevant,
-        own_candidate=list(range(len(keys))),
+        own_candidate=list(range(len(keys))),  # query i is candidate i
         leaves_out_itself=True,
     )
 
 
 def _grouped(owners: Ints, members: Ints, n_owners: int) -> list[Ints]:
-    """Returns the different members of each owner, in ascending order."""
+    """Returns the different members of each owner, in ascending order.
+
+    Args:
+        owners: (N,) number of the owner in each pair.
+        members: (N,) number of the member in each pair.
+        n_owners: Owners are numbered from 0 to here, and each has a pair.
+    """
     pairs = np.unique(np.stack([owners, members], axis=1), axis=0)
     starts = np.searchsorted(pairs[:, 0], np.arange(1, n_owners))
     return np.split(pairs[:, 1], starts)

@@ -298,7 +298,9 @@ answer("Ada Lovelace lived in London.")"""
         if self.mark_entities:
             return _outcome_of_types(lines)
 
-        tag_pairs = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
+        tag_pairs = []  # of each line the (gold, predicted) tags of its words
+        for gold_tags, predicted_tags in zip(*sides(lines), strict=True):
+            tag_pairs.append(list(zip(gold_tags, predicted_tags, strict=True)))
         return Outcome.counted(
             title="By tag",
             heading="tag",

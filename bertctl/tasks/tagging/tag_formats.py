@@ -47,13 +47,17 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes the file's lines with the answer behind each word.
+    """Writes one word per line with its columns, and the predicted tag as the last column.
 
-    conlleval reads that where the gold tag comes last.
+    conlleval needs the gold tag in the column before the predicted one. The lines of a CoNLL file
+    are kept if they have it there. Other rows, and CoNLL-U files with gold tags, are written as
+    word, gold tag (if there is one) and predicted tag. Lines of `-DOCSTART-`, which conlleval would
+    count as words, and comments, at which it would stop, are left out.
 
-    Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do
-    lines of CoNLL-U, in which the gold tag is not the last column. Lines of `-DOCSTART-`, which
-    conlleval would count as words, and comments, at which it would stop, are left out.
+    Args:
+        answers: One for each sentence: prediction; label, its gold tags; lines, those of its file
+            as pairs of the text and whether it is a word's.
+        out: File that is written.
 
     Raises:
         DataError: Some rows have gold tags, others none: conlleval wants the same columns
@@ -146,6 +150,7 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
             for entity in answered
         ]
         gold = None
+        # Gold tags that mark no entities, such as parts of speech, are left out.
         if answer.get("label") is not None and all(map(_MARK.fullmatch, answer["label"])):
             gold = [
                 (offsets[start][0], offsets[end - 1][1], kind)

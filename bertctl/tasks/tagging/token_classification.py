@@ -272,6 +272,8 @@ class TokenClassification(Task):
             padding,
             class_weights(training, present(train.labels), self.labels),
             training.label_smoothing,
+            # The loss of a batch is divided by the words that so many windows have on average, not
+            # by the batch's own: otherwise words of short sentences would weigh more.
             per_window=float(train.weights.mean()),
             **loss.keywords(training),
         )
@@ -346,9 +348,8 @@ class TokenClassification(Task):
             kind = "type"
         numbers, _ = self._chosen(answered.outputs, features)
         targets: list[Target] = []
-        for i, (start, answer) in enumerate(
-            zip(features.starts.tolist(), answered.answers, strict=False)
-        ):
+        first_words = features.starts[:-1].tolist()  # the last entry is the end of the last row
+        for i, (start, answer) in enumerate(zip(first_words, answered.answers, strict=True)):
             words = answered.rows.columns["words"][i]
             tags = answer["prediction"]
             if self.scheme is None:

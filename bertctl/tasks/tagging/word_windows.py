@@ -185,19 +185,23 @@ class WordFeatures(SplitFeatures):
         return self.arrays(indices, padding).as_tensors()
 
     def arrays(self, indices: Ints, padding: Padding) -> WordArrays:
-        """Returns some windows as padded arrays."""
+        """Returns some windows as padded arrays, with the place of each word that is answered.
+
+        A word's place is that of its first token: (window, column).
+        """
         inputs = padded_text_arrays(self.encoded, indices, padding)
         shape = inputs["input_ids"].shape
         words = self.prediction_indices(indices)
-        windows = np.repeat(np.arange(len(indices)), self.weights[indices])
+        n_words_of_window = self.weights[indices]
+        windows = np.repeat(np.arange(len(indices)), n_words_of_window)
         columns = self.places[words]
         if padding.left:
-            columns = columns + (shape[1] - self.lengths[indices])[windows]
+            n_padding = shape[1] - self.lengths[indices]
+            columns = columns + n_padding[windows]
         labels = None
         if self.labels is not None:
-            numbers = np.full(shape, IGNORED, dtype=np.int64)
-            numbers[windows, columns] = self.labels[words]
-            labels = numbers
+            labels = np.full(shape, IGNORED, dtype=np.int64)
+            labels[windows, columns] = self.labels[words]
         return WordArrays(inputs, labels, windows, columns)
 
 
@@ -366,7 +370,10 @@ def _windows(tokens_before: Ints, starts: Ints, bounds: tuple[Ints, Ints], room:
 def _windows_of_short_rows(
     rows: Ints, tokens_before: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int
 ) -> Ints:
-    """Returns the one window of each row that fits into it, with context from its document.
+    """Returns one window for each row that fits, filled up with context from its document.
+
+    The result has the columns of `_windows`: the row, the words that are read, and the words of the
+    row itself, which the window answers for.
 
     Args:
         rows: Numbers of the rows that fit. The other arguments are those of `_windows`.
