@@ -144,7 +144,8 @@ def difference_document(
     Args:
         difference: The run's metric minus the baseline's.
         baseline: The baseline's metric.
-        corrected: The interval with what the split has chosen allowed for.
+        corrected: The interval, wider if the split chose between several evaluations of the run:
+            the best of them is good by luck, too.
         higher_is_better: Direction of the metric.
     """
     low, high = corrected

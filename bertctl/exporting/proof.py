@@ -194,10 +194,12 @@ class Comparison:
         Args:
             changes: Differences of all outputs, an array per kind of output.
         """
-        largest = np.zeros(len(self.rows))
+        n_rows = len(self.rows)
+        largest = np.zeros(n_rows)
+        has_output_per_row = self._scored.num_predictions == n_rows
         for change in changes:
-            if len(change) == len(largest) == self._scored.num_predictions:
-                largest = np.maximum(largest, change.reshape(len(largest), -1).max(axis=1))
+            if has_output_per_row and len(change) == n_rows:
+                largest = np.maximum(largest, change.reshape(n_rows, -1).max(axis=1))
         return largest
 
     @property

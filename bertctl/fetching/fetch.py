@@ -104,8 +104,8 @@ def files_needed_by(needs: Sequence[Need]) -> list[HubFiles]:
 
 
 def files_of_lock(lock: Lock) -> list[HubFiles]:
-    """Returns what a lock has of the hub, at its commits."""
-    parts = [part for part in lock.parts if part["revision"]]
+    """Returns the files of the hub that a lock names, with their commits."""
+    parts = [part for part in lock.parts if part["revision"]]  # others are files of this disk
     return [
         HubFiles(part["name"], part["kind"], part["revision"], tuple(part["files"]))
         for part in parts

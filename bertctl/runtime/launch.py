@@ -314,7 +314,7 @@ def note_exit(code: int) -> bool:
 
 
 def another_ended() -> DeviceError:
-    """Returns the error of a worker that another one has left alone."""
+    """Returns the error of a worker that can't continue, as another worker has died."""
     message = "another process of this job ended without a message (killed, or out of memory)"
     remedy = (
         "Look at the machine's log. `resume=True` continues a training run from its "

@@ -80,7 +80,7 @@ class OneDnn:
 
     @staticmethod
     def has_bf16() -> bool:
-        """Returns whether it computes in bf16 here, which ONEDNN_MAX_CPU_ISA can forbid."""
+        """Returns whether oneDNN computes in bf16 here; ONEDNN_MAX_CPU_ISA can forbid it."""
         import torch
 
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -110,5 +110,9 @@ class OneDnn:
         """
         import torch
 
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, then, [], "none")
+        numbers_of_then: list[float] = []
+        variant_of_then = "none"
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, weight, bias, then, numbers_of_then, variant_of_then
+        )
         return result

@@ -300,9 +300,12 @@ def _pieces(run: str) -> list[str]:
 
 
 def _different_places(texts: Sequence[str]) -> Ints:
-    """Returns (U,) where each different text occurs first, in ascending order."""
+    """Returns (U,) positions at which each different text occurs first, in ascending order."""
+    # Packed texts are compared by hashes, so that they need not all be unpacked at once.
     if is_packed(texts):
-        first_places = first_positions(f" {text}" for text in texts)  # a blank text is one, too
+        # `first_positions` takes blank keys for no keys, and a blank text is a text: with a space
+        # in front no key is blank.
+        first_places = first_positions(f" {text}" for text in texts)
         return np.flatnonzero(first_places == np.arange(len(first_places)))
     numbers, _ = numbers_of(texts)
     positions: Ints = np.unique(numbers, return_index=True)[1]

@@ -12,11 +12,11 @@ _WITHOUT = "Leave `approximate=True` out."
 
 
 def require_graph(similarity: str, subject: str = "") -> None:
-    """Refuses what there is no graph for, before anything is computed.
+    """Refuses an approximate search that can't be made here, before anything is computed.
 
     Args:
-        similarity: One of `MEASURES`.
-        subject: What is compared by it, as the end of the message.
+        similarity: The measure, one of `MEASURES`.
+        subject: End of the message, such as ", by which INDEX is searched".
 
     Raises:
         UsageError: A measure that usearch has no graph for.
@@ -40,5 +40,5 @@ def new_graph(similarity: str, size: int, dtype: str = "float32") -> Any:
     require_graph(similarity)
     from usearch.index import Index as Graph
 
-    # Cosines by the cosine: vectors of whole numbers have several lengths.
+    # For cosines it is not the dot product: int8 vectors differ in length.
     return Graph(ndim=size, metric=_METRICS[similarity], dtype=dtype)

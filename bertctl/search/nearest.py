@@ -69,7 +69,7 @@ class Nearest:
         self._queries = queries
         self._top = top
         self._measure = measure
-        self._kth = np.full(len(queries), -np.inf)
+        self._kth = np.full(len(queries), -np.inf)  # similarity of the K-th nearest row so far
         self._lengths = np.linalg.norm(queries, axis=1)
         self.rows: Ints = np.empty((len(queries), 0), dtype=np.int64)
         self.scores: Floats = np.empty((len(queries), 0))

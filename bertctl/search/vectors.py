@@ -64,7 +64,8 @@ class TextVectors:
         side: str = "",
         similarity: str | None = None,
     ) -> None:
-        # Any length will do to find the files: the real one may come from them.
+        # The longest input may come from the model's files, which are found first. Until then any
+        # length will do, and the shortest that a model section accepts is taken.
         source = find_files(recipe.with_fields("model", max_length=length or 4).model)
         # The folder's own pooling counts unless another one, or another layer, is asked for.
         is_folder_pooling = names.poolings in ((), ("model",)) and names.layers == ("last",)
@@ -72,15 +73,16 @@ class TextVectors:
             sentence_modules = read_modules(source.folder)
         else:
             sentence_modules = None
+        own_similarity: str = COSINE
         if sentence_modules is not None:
+            own_similarity = sentence_modules.similarity
+            # The first of the side's usual names that the folder has a prompt for.
             prompt = next(
                 (name for name in SIDES.get(side, ()) if name in sentence_modules.prompts), None
             )
             names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
             length = length or sentence_modules.max_length
-        self.similarity = similarity or (
-            sentence_modules.similarity if sentence_modules is not None else COSINE
-        )
+        self.similarity = similarity or own_similarity
         # A dot product or a distance depends on the lengths of the vectors: they stay as they are.
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)

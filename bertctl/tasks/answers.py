@@ -444,12 +444,18 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return None
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
-        """Returns the score that groups of lines are compared by, and its name for a person."""
-        scores = (
-            (metric.name.replace("_", " "), self.contributions(lines, metric.name))
-            for metric in self.metrics
-        )
-        return next((name, by_line) for name, by_line in scores if by_line is not None)
+        """Returns the score that groups of lines are compared by, and its name for a person.
+
+        It is the first of the task's metrics that these lines determine.
+
+        Raises:
+            ValueError: They determine none.
+        """
+        for metric in self.metrics:
+            by_line = self.contributions(lines, metric.name)
+            if by_line is not None:
+                return metric.name.replace("_", " "), by_line
+        raise ValueError("these lines determine no metric")
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns the report's section of what was right: counts and scores by label, confusions.
@@ -478,9 +484,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return None
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines, and what `stated` gives with it.
+        """Returns a temperature fitted on these lines, and what `stated` would return with it.
 
-        It is None for tasks and lines to which no temperature can be fitted, as here.
+        The second and third values are probabilities at this temperature, and whether each came
+        true. The result is None for tasks and lines to which no temperature can be fitted, as here.
         """
         return None
 

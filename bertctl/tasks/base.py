@@ -135,7 +135,7 @@ class Features(Protocol):
         """How many predictions there are."""
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the predictions that these windows alone make.
+        """Returns the numbers of the predictions that these windows make.
 
         The order is that of `Task.collect_outputs`.
         """
@@ -350,9 +350,9 @@ class Task(ABC):
         return self
 
     def row_losses(self, outputs: Outputs, features: Any) -> Floats32 | None:
-        """Returns (N,) losses of rows where they are about the whole split.
+        """Returns (N,) losses of the rows, for a task whose loss compares the rows of a split.
 
-        It is None where a window has one of its own.
+        It is None, as here, for a task whose windows each have a loss of their own.
         """
         return None
 
@@ -472,7 +472,8 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
     def forward(self, network: Network, batch: BatchT) -> OutputsT:
         """Returns the outputs that the losses are computed from.
 
-        With `spans_batch` it is a tensor with an entry per window.
+        If the loss compares the windows of a batch (`spans_batch`), it must be a tensor with an
+        entry per window.
 
         Args:
             network: The network, called with the batch's inputs by name.
@@ -490,11 +491,10 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
         """Returns each loss by name, summed over the things that `counts` counts."""
 
     def window_losses(self, outputs: OutputsT, batch: BatchT) -> "Tensor | None":
-        """Returns the (B,) losses that evaluation reports.
+        """Returns the (B,) losses that evaluation reports, one per window.
 
-        Each is a sum over the window's `Features.weights`.
-
-        None, as here, where a loss belongs to no single window.
+        A window's loss is a sum over its labelled things, such as words: `Features.weights` has
+        their number. The result is None, as here, if a loss belongs to no single window.
         """
         return None
 

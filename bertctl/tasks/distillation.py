@@ -108,10 +108,10 @@ class RowDistillation(Distillation[Features, TaughtBatch]):
         return TaughtBatch(batch.inputs, batch.labels, answers)
 
     def counts(self, batch: TaughtBatch) -> Mapping[str, float]:
-        """Returns how many windows have a label, and how many have the teacher's answers.
+        """Returns how many windows have a label, and how many have the teacher's answers (all).
 
-        All have the latter. If only some rows are labelled, the first is the number that as many
-        windows have on average, so that a label weighs the same in every batch.
+        If only some rows are labelled, the first number is an average: the share of windows with a
+        label, times the windows of the batch. A label then weighs the same in every batch.
         """
         n_windows = len(batch.answers)
         if self.labelled is not None:
@@ -171,7 +171,11 @@ class TagDistillation(Distillation[WordFeatures, TaughtWords]):
         )
 
     def counts(self, batch: TaughtWords) -> Mapping[str, float]:
-        """Returns how many words there are on average in as many windows, for both losses."""
+        """Returns how many words have a label, and how many have the teacher's answers.
+
+        Both are averages: the words that a window has on average, times the windows of the batch.
+        If only some rows are labelled, the first is also multiplied by the share of their windows.
+        """
         n_words = self.base.counts(batch)["loss"]
         if self.labelled is not None:
             return {
@@ -219,7 +223,11 @@ class SpanDistillation(Distillation[AnswerFeatures, TaughtBatch]):
         return TaughtBatch(batch.inputs, batch.labels, answers)
 
     def counts(self, batch: TaughtBatch) -> Mapping[str, float]:
-        """Returns how many windows have an answer that can be found, and how many there are."""
+        """Returns how many windows have an answer that can be found, and how many there are.
+
+        If only some rows are labelled, the first number is an average: the share of windows with a
+        label, times the windows of the batch. A label then weighs the same in every batch.
+        """
         n_windows = len(batch.answers)
         if self.labelled is not None:
             return {"label": n_windows * self.labelled.windows, "teacher": n_windows}

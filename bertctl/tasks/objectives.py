@@ -116,7 +116,10 @@ class CrossEntropy(ClassObjective):
     per_window: float | None = None
 
     def counts(self, batch: Batch) -> Mapping[str, float]:
-        """Returns how many examples or words have a label, or would have on average."""
+        """Returns how many labelled examples or words the loss of a batch is divided by.
+
+        With `per_window` it is the number that so many windows have on average.
+        """
         if self.per_window is not None:
             return {"loss": len(batch.gold) * self.per_window}
         return {"loss": int((batch.gold != IGNORED).sum())}

@@ -73,12 +73,13 @@ def answer_type(task: str) -> type[Answers]:
 def known_metrics() -> dict[str, Metric]:
     """Returns the definitions of all metrics by name.
 
-    Of tasks that share a name the first one's counts.
+    If several tasks define a metric of one name, the first task's definition is taken.
     """
     tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
     metrics: list[Metric] = []
     for task in tasks:
         metrics += (*task.answer_type.metrics, LOSS)
+    # A later entry of a dictionary replaces an earlier one, so the first definitions come last.
     return {metric.name: metric for metric in reversed(metrics)}
 
 

@@ -215,11 +215,15 @@ class DocumentFeatures(SequenceFeatures):
         examples = np.arange(len(indices))
         owners = np.concatenate([examples, np.repeat(examples, n_further)])
         inputs = padded_text_arrays(self.all_windows, chosen, padding) | {"owners": owners}
-        return replace(super().arrays(indices, padding), inputs=inputs)
+        first_windows = super().arrays(indices, padding)  # with the labels, one per example
+        return replace(first_windows, inputs=inputs)
 
 
 def _as_documents(features: SequenceFeatures) -> DocumentFeatures:
-    """Returns rows as such that may have several windows each."""
+    """Returns features as `DocumentFeatures`, whose rows may have several windows each.
+
+    Rows of plain `SequenceFeatures` have one window each.
+    """
     if isinstance(features, DocumentFeatures):
         return features
     return DocumentFeatures(features.encoded, features.labels, features.encoded, features.rows)

@@ -109,6 +109,7 @@ class ChoiceFeatures(RowFeatures):
         """Returns some rows with all their choices as padded arrays."""
         inputs = padded_text_arrays(self.encoded, self.prediction_indices(indices), padding)
         return ChoiceArrays(
+            # (choices of all rows, 1, T): each is the only choice of an example to transformers.
             inputs={name: values[:, None] for name, values in inputs.items()},
             labels=None if self.labels is None else self.labels[indices],
             counts=tuple(self.counts[indices].tolist()),

@@ -50,9 +50,10 @@ class MultipleChoice(Task):
         return cls()
 
     def head(self) -> dict[str, Any]:
-        """Returns one output, a score named `choice`.
+        """Returns the fields of the model's config: one output, a score named `choice`.
 
-        To transformers it is a regression, which its head does not ask.
+        The problem type is the one that transformers has for a single output. Its head for multiple
+        choice does not read it.
         """
         return label_fields(["choice"], "regression")
 

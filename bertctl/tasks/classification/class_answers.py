@@ -56,7 +56,11 @@ def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
 def _mean_f1(
     average: classification.Average, answers: "ClassAnswers", lines: Lines
 ) -> Contributions:
-    """Returns what each line adds to the mean F1 of the labels, as a metric's definition needs."""
+    """Returns what each line adds to the mean F1 of the labels.
+
+    A metric is defined by a function of answers and lines, with no other arguments: `average` is
+    fixed in the definition.
+    """
     return answers.mean_f1(average, lines)
 
 
@@ -242,6 +246,8 @@ answer({example})"""
         """Yields each metric of one label by its name, such as `recall:spam`."""
         gold, predicted = self.present(lines)
         for label, is_gold, is_predicted in zip(self.labels, gold.T, predicted.T, strict=True):
+            # 0 or 1 per line: gold, predicted, right. The scores of entities are defined by such
+            # counts, so they fit a label, too.
             rows = np.stack([is_gold, is_predicted, is_gold & is_predicted], axis=1)
             for name in OF_LABEL:
                 yield f"{name}:{label}", clustered(entity_score(f"entity_{name}", rows), lines)

@@ -45,7 +45,7 @@ class ClassLines(Sequence[dict[str, Any]]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return list(self._lines(index))
-        position = range(len(self))[index]
+        position = range(len(self))[index]  # a negative index counts from the end
         return next(self._lines(slice(position, position + 1)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -138,7 +138,12 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         return contributions.loss(sums, weights)
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns loss and perplexity of a guess by the frequencies of tokens alone."""
+        """Returns loss and perplexity of a guess by the frequencies of tokens alone.
+
+        Args:
+            constant: The loss of this guess in nats; None if it is not known.
+            lines: Labelled lines, which are not needed here.
+        """
         if constant is None:
             return {}
         return {"loss": float(constant), "perplexity": float(np.exp(constant))}

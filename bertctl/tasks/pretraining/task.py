@@ -67,7 +67,12 @@ class Pretraining(Task):
 
     @classmethod
     def of(cls, recipe: Recipe, unigram: float | None = None) -> "Pretraining":
-        """Returns the task of a recipe."""
+        """Returns the task of a recipe.
+
+        Args:
+            recipe: A recipe of `bertctl pretrain`.
+            unigram: Loss of a guess by the frequencies of tokens; None if it is not known.
+        """
         pairs = PAIRS[recipe.pretraining.objective]
         if pairs:
             auto_class = "AutoModelForPreTraining"

@@ -210,6 +210,7 @@ class AnswerFeatures(OneAnswer):
             first=self.first,
             last=self.first + self.counts,
         )
+        # Of two windows, the longer one gets a little more context, as in run_squad.py.
         return windows.answered(counts_length=True)
 
     def with_most_context(self, indices: Ints) -> Bools:

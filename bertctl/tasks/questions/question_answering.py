@@ -122,9 +122,10 @@ class QuestionAnswering(Task):
         return cls(settings, unanswerable, settings.null_threshold or 0.0)
 
     def head(self) -> dict[str, Any]:
-        """Returns two outputs per token.
+        """Returns the fields of the model's config: two outputs per token, for start and end.
 
-        (`problem_type`: a span is one start and one end out of all tokens.)
+        Their names say whether the model has learned to find no answer. The problem type is that of
+        classes, as the start is one of all tokens, and so is the end.
         """
         return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 

@@ -34,19 +34,31 @@ def raw(lines: Lines) -> tuple[Floats, Floats, Bools]:
 
 
 def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
-    """Returns what each question adds to exact match, of one kind of question or of all."""
+    """Returns what each question adds to the share of exact matches.
+
+    Args:
+        lines: Labelled prediction lines.
+        answerable: Whether to take questions with an answer or those without; None for all.
+    """
     scored = _of_kind(lines, answerable)
-    if scored:
-        return clustered(contributions.share(scored[0] > 0), scored[2])
-    return None
+    if scored is None:
+        return None
+    exact, _, lines_of_kind = scored
+    return clustered(contributions.share(exact > 0), lines_of_kind)
 
 
 def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
-    """Returns what each question adds to the mean F1, of one kind of question or of all."""
+    """Returns what each question adds to the mean F1.
+
+    Args:
+        lines: Labelled prediction lines.
+        answerable: Whether to take questions with an answer or those without; None for all.
+    """
     scored = _of_kind(lines, answerable)
-    if scored:
-        return clustered(contributions.fraction(scored[1]), scored[2])
-    return None
+    if scored is None:
+        return None
+    _, f1, lines_of_kind = scored
+    return clustered(contributions.fraction(f1), lines_of_kind)
 
 
 def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lines] | None:

@@ -171,11 +171,15 @@ def _scores(rows: Rows) -> Floats:
 
 
 def _refuse_fine_differences(source: str, mean: float, deviation: float, *, largest: float) -> None:
-    """Refuses scores that differ by hardly more than 32 bits can tell.
-
-    That is the step between two numbers of their size.
+    """Refuses scores that differ by hardly more than the step between two 32-bit numbers.
 
     A model answers in 32 bits, so it could not tell such scores apart.
+
+    Args:
+        source: Where the scores are from, for the message.
+        mean: Mean of the scores.
+        deviation: Standard deviation of the scores.
+        largest: Largest absolute score. The step grows with the size of numbers.
 
     Raises:
         DataError: Such scores.

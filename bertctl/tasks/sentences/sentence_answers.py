@@ -37,7 +37,14 @@ from bertctl.tasks.regression.score_answers import pearson, spearman
 
 
 def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
-    """Returns what pairs, or queries, add to a figure; None where the lines are of another kind."""
+    """Returns what each line adds to a metric of one kind of lines; None for another kind.
+
+    Args:
+        kind: `scores`, `pairs` or `search`.
+        figure: Function of answers and lines that returns what each line adds.
+        answers: What the lines mean.
+        lines: Labelled prediction lines.
+    """
     if answers.kind(lines[0]) == kind:
         contributions: Contributions = figure(answers, lines)
         return contributions
@@ -204,7 +211,10 @@ model.similarity(vectors, vectors)"""
         return None
 
     def is_error(self, line: Line) -> bool:
-        """Returns whether a line is an error to look at; of scores any may be."""
+        """Returns whether a line is an error to look at.
+
+        A pair with a score always is: it is neither right nor wrong, and may be far off.
+        """
         if self.kind(line) == "search" and not line["ranks"]:
             return False
         return self.is_right(line) is not True

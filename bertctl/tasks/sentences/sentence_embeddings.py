@@ -473,7 +473,10 @@ class SentenceEmbeddings(Task):
         }
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Refuses: a cosine rests on two lines of input, and what is explained rests on one.
+        """Refuses to explain a similarity.
+
+        Explanations attribute an output to the tokens of one input, and a similarity is of two
+        texts that are read one by one.
 
         Raises:
             UsageError: Always.
@@ -488,7 +491,10 @@ class SentenceEmbeddings(Task):
         return self.kind_of(rows).describe(rows)
 
     def gold(self, rows: Rows, index: int) -> Any:
-        """Returns the score, the label, or that a row's texts belong together."""
+        """Returns the gold answer of a row: a score as a number, or a label.
+
+        Pairs from a file without labels have the label `match`.
+        """
         label = require_label(rows, index)
         is_score = str(label) not in self.labels and is_number(str(label))
         if is_score:

@@ -246,9 +246,12 @@ def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
 
 
 def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
-    """Returns (N, K) which text each one is, and the different texts.
+    """Returns (N, K) the number of each cell's text, and the different texts by their numbers.
 
-    These are in the order of their columns.
+    Texts are numbered in the order in which they occur, column after column.
+
+    Args:
+        columns: K columns of N texts.
     """
     numbers, texts = numbers_of(chain.from_iterable(columns))
     return numbers.reshape(len(columns), -1).T, texts

@@ -156,9 +156,10 @@ class CosentObjective(SentenceObjective):
         return {"loss": 1.0}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns log(1 + the sum of exp(cosine i - cosine j)) over two rows of the batch.
+        """Returns log(1 + the sum of exp(cosine i - cosine j)) over pairs of rows of the batch.
 
-        Those are all i and j of which the texts of i should be less alike: its gold score is lower.
+        The sum has all rows i and j with the gold score of i below that of j: the texts of i should
+        be less alike than the texts of j.
         """
         cosines = _cosines(vectors) * self.scale
         differences = cosines[:, None] - cosines[None, :]

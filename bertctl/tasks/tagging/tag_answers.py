@@ -161,7 +161,10 @@ answer("Ada Lovelace lived in London.")"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the tags, sorted as found; they mark entities where the lines list entities."""
+        """Returns answers with the tags that occur in the lines, sorted.
+
+        The tags mark entities if the lines list entities, or if tags look like it.
+        """
         tags = _tags_of(lines)
         marked = any(tag[:2] in ("B-", "I-", "S-", "E-") for tag in tags)
         return cls(tuple(tags), "entities" in lines[0] or marked)

@@ -172,7 +172,13 @@ def _annotations(
     to_file: bool = False,
     reads: tuple[str, ...] = (),
 ) -> AnswerFormat:
-    """Returns the format of an annotation tool, whose writer gets documents with spans."""
+    """Returns the format of an annotation tool, whose writer gets documents with spans.
+
+    Args:
+        write: Writes documents to a file.
+        to_file: Whether the format can't be written to a terminal or a pipe.
+        reads: Further columns of the rows that are written, if the rows have them.
+    """
     return AnswerFormat(
         lambda answers, out: write(documents_of(answers), out), to_file=to_file, reads=reads
     )
