@@ -17,7 +17,7 @@ from bertctl.metrics.similarity import COSINE
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.index_document import IndexDocument
 from bertctl.run_folder import hold
-from bertctl.search.index import identified, make_index, open_existing
+from bertctl.search.indexing import identified, make_index, open_existing
 from bertctl.search.nearest import both_sides, correlation, pair_lines, pairs_above, row_by_row
 from bertctl.search.vector_request import VectorRequest
 
