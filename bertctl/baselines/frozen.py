@@ -81,9 +81,9 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
     """Fits a linear classifier to the frozen encoder's vectors and answers splits with it.
 
     Args:
-        job: Made ready.
-        splits: To answer, the selection split first. What can't be read in time is left out, but
-            not the first.
+        job: The fine-tuning run, with its data and model loaded.
+        splits: Splits to answer, the selection split first. Splits that can't be read in time are
+            left out, but not the first.
         listener: Receives progress.
 
     Raises:
@@ -141,10 +141,10 @@ def _training_rows_in_time(
     """Returns how many training rows can be read, and the classifier fitted to, in some seconds.
 
     Args:
-        job: Made ready.
+        job: The fine-tuning run, with its data and model loaded.
         pace: How fast the encoder reads.
-        seconds: That are left for it.
-        n_outputs: Labels.
+        seconds: Seconds that are left for reading and fitting.
+        n_outputs: Number of labels.
         by_word: Whether each word has a label.
     """
     features = job.features["train"]
@@ -186,7 +186,7 @@ def fit_classifier(
     Args:
         vectors: (N, D).
         labels: (N,), or (N, C) for several labels.
-        settings: Of the classifier.
+        settings: Settings of the classifier.
     """
     fewest, most = _CHOICE_ROWS
     size = min(most, max(fewest, _CHOICE_OUTPUTS // settings.n_outputs))
@@ -208,9 +208,9 @@ def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> flo
     It is the mean log-likelihood of the labels; for scores, the negative mean squared error.
 
     Args:
-        logits: (N, C) of the classifier.
+        logits: (N, C) logits of the classifier.
         labels: (N,) numbers of labels or scores, or (N, C) 0 or 1.
-        settings: Of the classifier.
+        settings: Settings of the classifier.
     """
     if settings.is_regression:
         return -float(np.square(logits[:, 0] - labels).mean())
@@ -278,11 +278,11 @@ def _readable_in_limit(
     """Returns the splits that can be read within a time limit, and the seconds left for training.
 
     Args:
-        job: Made ready.
-        splits: In the order in which they are read. Each may take half of the seconds that are left
-            when it comes.
+        job: The fine-tuning run, with its data and model loaded.
+        splits: Splits in the order in which they are read. Each may take half of the seconds that
+            are left when it comes.
         pace: How fast the encoder reads.
-        seconds: That it may read.
+        seconds: Seconds that it may read.
 
     Raises:
         NoTimeError: Not even the first one can be read.
@@ -305,7 +305,7 @@ class _VectorReader:
     Their vectors then fit in memory.
 
     Args:
-        job: Made ready.
+        job: The fine-tuning run, with its data and model loaded.
         listener: Receives progress.
 
     Attributes:

@@ -69,7 +69,7 @@ def is_full_score(comparison: BaselineDifference, metric: str) -> bool:
 
     Args:
         comparison: Entry of `differences` in metrics.json.
-        metric: The primary one.
+        metric: Name of the primary metric.
     """
     known = find_metric(metric)
     is_fraction = known is not None and known.is_fraction and known.higher_is_better
@@ -80,9 +80,9 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Baseline
     """Returns how a run stands beside a baseline, in a sentence without a full stop.
 
     Args:
-        name: Of the baseline.
-        split: That both were scored on.
-        metric: The primary one.
+        name: Name of the baseline.
+        split: Split that both were scored on.
+        metric: Name of the primary metric.
         comparison: Entry of `differences` in metrics.json.
     """
     title = KINDS[name].title

@@ -225,8 +225,8 @@ class RunBaselines:
         Where rows belong together, each line has the number of its group as `cluster`.
 
         Args:
-            split: Its name.
-            logits: (N, C) of its rows or words.
+            split: Name of the split.
+            logits: (N, C) logits of its rows or words.
         """
         rows = self._job.data.splits[split]
         answers = self._job.task.lines({"logits": logits}, self._job.features[split], rows)
@@ -271,7 +271,7 @@ class RunBaselines:
         Args:
             result: The run's scores on the split.
             lines: The baseline's predictions there.
-            split: Its name.
+            split: Name of the split.
             chosen: What was chosen on which split, and out of how many.
         """
         # The best of 3 epochs in the best of 4 settings is the best of 12.
@@ -319,7 +319,7 @@ def paired_comparison(
         answers: What the lines mean.
         lines: Predictions of the run, with their gold answers.
         baseline_lines: Predictions of the baseline, in the same order.
-        metric: Name.
+        metric: Name of the metric.
         compared: How many evaluations on these rows the run is the best of (1: it wasn't chosen by
             them). The best of many is good by luck too, so the interval is widened at the bad end.
     """
@@ -347,7 +347,7 @@ def not_beaten(metrics: MetricsDocument, job: Job) -> list[str]:
 
     Args:
         metrics: Content of metrics.json.
-        job: That was trained.
+        job: The run that was trained.
     """
     names: list[str] = []
     for name, entry in metrics.baselines.items():

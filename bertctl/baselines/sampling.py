@@ -63,7 +63,7 @@ def frozen_sample(
     These are all rows, or a sample with each label's share.
 
     Args:
-        job: Made ready.
+        job: The fine-tuning run, with its data and model loaded.
         labels: (N,) number of each row's label, as `row_labels` gives them: all the same if rows
             have sets of labels, or none.
         tokens: Tokens that may be read.
@@ -90,7 +90,7 @@ def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int
     These are all rows, or a sample with each label's share.
 
     Args:
-        job: Made ready.
+        job: The fine-tuning run, with its data and model loaded.
         labels: (N,) number of each row's label, as `row_labels` gives them.
         texts: (N,) texts of the training rows; for pairs the first texts.
         n_outputs: Number of labels.
@@ -116,9 +116,9 @@ def countable_rows(seconds: float, *, characters_of_row: float, n_outputs: int) 
     """Returns how many rows TF-IDF can count and fit in so many seconds.
 
     Args:
-        seconds: That may be spent.
+        seconds: Seconds that may be spent.
         characters_of_row: Mean characters of a row.
-        n_outputs: Labels.
+        n_outputs: Number of labels.
     """
     of_character = _SECONDS_OF_CHARACTER + n_outputs * _SECONDS_OF_OUTPUT
     return int(seconds / (characters_of_row * of_character))
@@ -128,9 +128,9 @@ def stratified(labels: Array, size: int, *, seed: int) -> Ints:
     """Returns (size,) row numbers, ascending, with each label's share and at least one row of each.
 
     Args:
-        labels: (N,).
-        size: How many; all rows where there are no more.
-        seed: Of the order within a label.
+        labels: (N,) number of each row's label.
+        size: Number of rows to draw; all are returned if there are no more.
+        seed: Seed of the order within a label.
     """
     n_rows = len(labels)
     if n_rows <= size:
@@ -156,7 +156,7 @@ def row_labels(rows: Rows, labels: Array | None) -> Array:
     They are all zero for rows without labels, with several labels or with scores.
 
     Args:
-        rows: N of them.
+        rows: N rows.
         labels: As features have them: (N,) numbers or scores, (N, C) of several labels, one per
             word, or None.
     """

@@ -43,12 +43,12 @@ word, and in a tie."""
 def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
     """Fits a linear model to TF-IDF of words and pairs of words, and answers splits with it.
 
-    Texts of a script without spaces are counted by one to three characters. Of pairs of texts each
-    has its own features, and what both share has further ones.
+    Texts of a script without spaces are counted by one to three characters. For pairs of texts
+    there are features of each text, and of what both texts share.
 
     Args:
-        job: Made ready.
-        splits: To answer.
+        job: The fine-tuning run, with its data and model loaded.
+        splits: Splits to answer.
     """
     train = job.data.splits["train"]
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ class TextFeatures:
         rows: The training rows, on which words are counted.
 
     Attributes:
-        size: V.
+        size: Number of features, V.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -125,9 +125,9 @@ class LinearModel:
     With several labels per row there is one regression for each label.
 
     Args:
-        features: (N, V) sparse.
+        features: (N, V) features as a sparse matrix.
         labels: (N,) numbers of labels or scores, or (N, C) 0 or 1.
-        n_outputs: C.
+        n_outputs: Number of labels, C.
         problem_type: As in a model's config.
 
     Attributes:
@@ -193,8 +193,8 @@ def word_tag_answers(job: Job, splits: Sequence[str]) -> Answered:
     A new word gets the most frequent tag.
 
     Args:
-        job: Made ready.
-        splits: To answer.
+        job: The fine-tuning run, with its data and model loaded.
+        splits: Splits to answer.
     """
     train = job.data.splits["train"]
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
@@ -208,9 +208,9 @@ class WordTags:
     """How often each word has each tag.
 
     Args:
-        words: (N,) of the training rows.
+        words: (N,) words of the training rows.
         labels: (N,) number of each word's tag; negative for none.
-        n_outputs: C.
+        n_outputs: Number of labels, C.
 
     Attributes:
         size: Number of different words.

@@ -31,8 +31,8 @@ def cached_graph(
 
     Args:
         source: The model's files.
-        loaded: Its network, that of transformers, on the CPU in fp32.
-        n_layers: Its layers.
+        loaded: The model as transformers loads it, on the CPU in fp32.
+        n_layers: Number of its layers.
         listener: Receives a note of the conversion.
 
     Raises:

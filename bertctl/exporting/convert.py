@@ -49,7 +49,7 @@ def require_packages(name: str, option: str) -> None:
         option: What asked for it, as it is typed.
 
     Raises:
-        UnavailableError: With what is missing, and how to install it.
+        UnavailableError: A package is missing; the message says how to install it.
     """
     missing = lacking(name)
     if missing:
@@ -70,14 +70,14 @@ def convert(
     """Writes a network as an ONNX graph of any batch and any length, and returns its file.
 
     Args:
-        network: On the CPU in fp32.
+        network: The network, on the CPU in fp32.
         sample: A batch of at least two windows of several tokens.
-        folder: Where to; it exists.
-        name: The model's, for messages.
-        remedy: What to do where it can't be converted.
+        folder: Existing folder that the file is written into.
+        name: Name of the model, for messages.
+        remedy: What to do if it can't be converted, for the message.
 
     Raises:
-        UnavailableError: The network can't be converted; why.
+        UnavailableError: The network can't be converted; the message says why.
     """
     path = folder / GRAPH_FILES["onnx"]
     with _readable_failure(name, remedy):

@@ -83,8 +83,8 @@ def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> Expo
     """Exports a model, and leaves a folder only if it answers as the model does.
 
     Args:
-        request: What is asked for.
-        listener: Receives what is done.
+        request: What to export, how and where to.
+        listener: Receives progress messages.
 
     Raises:
         UsageError: A request that makes no sense, or rows that are not the model's kind.
@@ -151,7 +151,7 @@ def _check_output(request: ExportRequest) -> None:
     """Refuses an output that is not a new or empty folder, or an export that may be replaced.
 
     Raises:
-        UsageError: With what to type.
+        UsageError: The output is a file, or a folder with other content.
     """
     output = request.output
     if output.is_file():
@@ -181,7 +181,7 @@ def _exported(
     """Writes the export into a folder, and compares it with the model on the way.
 
     Args:
-        request: What is asked for.
+        request: What to export, how and where to.
         subject: The model.
         comparison: Rows, and how the model answers them.
         folder: An empty folder.

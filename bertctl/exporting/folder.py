@@ -68,8 +68,8 @@ class Graph:
         weights: Name of the file that the runtime opens.
         file_format: `onnx` or `openvino`.
         precision: Precision of its arithmetic.
-        inputs: Names.
-        outputs: Names.
+        inputs: Names of the graph's inputs.
+        outputs: Names of the graph's outputs.
     """
 
     weights: str
@@ -216,7 +216,7 @@ def _write_tokenizer(folder: Path, subject: Subject) -> None:
     """Writes the tokenizer as one tokenizer.json, and copies its settings.
 
     Raises:
-        UnavailableError: Its tokenizer can't be written so.
+        UnavailableError: The tokenizer can't be written as one file.
     """
     tokenizer = subject.model.tokenizer
     remedy = "Its tokenizer can't be written as one file, so it can't be exported."

@@ -42,7 +42,7 @@ class SmallGraph:
 
     Attributes:
         session: The graph, opened.
-        quality: Its metrics beside those of the model, and what it saves.
+        quality: The graph's metrics beside the model's, and what it saves.
         failures: Which metrics drop too much, a sentence each.
     """
 
@@ -56,7 +56,7 @@ class _Shrinking:
     """Writes and measures smaller graphs for one request.
 
     Attributes:
-        comparison: Labelled rows, as the model answers them.
+        comparison: Labelled rows, answered by the model.
         check: Limits of the metrics.
         source: The ONNX graph in fp32. Smaller graphs are written beside it.
         request: Format and precision.
@@ -168,8 +168,8 @@ def shrink(
     first, until they do or no layer is left.
 
     Args:
-        comparison: Labelled rows.
-        check: The limits.
+        comparison: Labelled rows, answered by the model.
+        check: Limits of how far metrics may drop.
         source: The ONNX graph in fp32.
         session: The proved graph of the format, in fp32.
         request: Format and precision.
@@ -236,10 +236,10 @@ def _quality(
 
     Args:
         work: The graph's files and limits.
-        outputs: Its outputs for the compared rows.
-        after: Its scores.
-        before: Bytes of the graph in fp32.
-        path: The smaller graph.
+        outputs: The smaller graph's outputs for the compared rows.
+        after: Scores of these outputs.
+        before: Number of bytes of the graph in fp32.
+        path: File of the smaller graph.
         excluded: Layers that stay in fp32.
     """
     check = work.check

@@ -32,7 +32,7 @@ def check_precision(file_format: str, precision: str) -> None:
     """Refuses a precision that the runtime does not have.
 
     Raises:
-        UsageError: With those that it has.
+        UsageError: The runtime does not compute in it.
     """
     if precision not in PRECISIONS[file_format]:
         formats = [name for name, precisions in PRECISIONS.items() if precision in precisions]
@@ -116,7 +116,7 @@ def quantize_openvino(
 
     Args:
         source: The ONNX model in fp32.
-        target: The `.xml`.
+        target: The `.xml` file that is written.
         samples: Batches by input name.
         excluded: Layers that stay in fp32.
 

@@ -52,7 +52,7 @@ class Subject:
     Attributes:
         path: Path or name, as it was typed.
         run: The run or model, opened; its recipe computes on the CPU in fp32.
-        model: Its network, that of transformers.
+        model: The model as transformers loads it.
         engine: The model ready to compute: what the export is compared with.
         is_run: Whether it is a run, which has data and scores of its own.
         modules: How vectors are made, where the task is about vectors.

@@ -240,9 +240,9 @@ def _can_take(part: dict[str, Any], facts: dict[str, Any], files: dict[str, Any]
     """Returns whether files belong to a part of a lock, and contradict none of its files.
 
     Args:
-        part: It has the facts of a repository or folder, and its files.
-        facts: Of the repository or folder that the files are from.
-        files: Path -> hash and size.
+        part: Entry of a lock: facts of a repository or folder, and its files.
+        facts: Kind, name and revision of the repository or folder that the files are from.
+        files: The files: path -> hash and size.
     """
     if not facts.items() <= part.items():
         return False

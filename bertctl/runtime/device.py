@@ -173,7 +173,7 @@ def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, s
 
     Args:
         requested: `auto`, `fp32`, `bf16` or `fp16`.
-        device: That computes.
+        device: Device that computes, such as `cuda`.
         threads: CPU threads, on whose number the fastest precision depends.
 
     Raises:

@@ -27,7 +27,7 @@ def measured_products(threads: int) -> Speeds:
     They are measured on this machine, once.
 
     Args:
-        threads: that multiply.
+        threads: Number of threads that multiply.
     """
     return measured_once(
         kind="products",
@@ -57,7 +57,7 @@ def _multiply(threads: int, before: int) -> Speeds:
     The precisions take turns, so that a slow moment of the machine hits both.
 
     Args:
-        threads: That multiply.
+        threads: Number of threads that multiply.
         before: Number of torch's threads before, which is set again at the end.
     """
     import torch

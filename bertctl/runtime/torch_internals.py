@@ -18,10 +18,10 @@ def softmax_gradient(
     """Returns the gradient of what a softmax was computed from.
 
     Args:
-        gradient: Of the weights.
+        gradient: Gradient of the weights.
         weights: Output of the softmax.
         dim: Dimension in which the weights sum up to 1.
-        dtype: Of the softmax's input.
+        dtype: Number type of the softmax's input.
     """
     import torch
 
@@ -90,8 +90,8 @@ class OneDnn:
         """Returns a weight as the product reads it fastest.
 
         Args:
-            weight: (C, D).
-            rows: Rows of the inputs, about.
+            weight: (C, D) weight of a linear layer.
+            rows: About how many rows the inputs have.
         """
         import torch
 
@@ -104,8 +104,8 @@ class OneDnn:
 
         Args:
             x: Inputs.
-            weight: Laid out.
-            bias: (C,), or None.
+            weight: Weight as `lay_out` returns it.
+            bias: (C,) bias, or None.
             then: What follows on the product: `gelu` or `none`.
         """
         import torch

@@ -58,7 +58,7 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
         approximate: Whether centres are moved by batches of texts; only kmeans can do this.
 
     Raises:
-        UsageError: With what to type.
+        UsageError: The arguments don't fit the method; the message says what to type.
     """
     if method == "hdbscan" and clusters is not None:
         message = (
@@ -80,7 +80,7 @@ def check_measure(method: str, similarity: str) -> None:
     """Refuses a measure of similarity by which a clustering method can't group texts.
 
     Raises:
-        UsageError: With the methods that can.
+        UsageError: The method can't; the message names the methods that can.
     """
     if similarity in _METRICS[method]:
         return
@@ -116,10 +116,10 @@ def clusters_of(
     Args:
         vectors: (N, D); for cosines of length 1.
         method: kmeans (Lloyd's, `STARTS` starts), agglomerative or hdbscan.
-        clusters: C, as `check_clusters` lets it through.
+        clusters: Number of clusters, C; None for hdbscan. `check_clusters` has accepted it.
         smallest: Texts that a cluster of hdbscan has at least.
         seed: Seed of kmeans.
-        similarity: Measure of two texts, as `check_measure` lets it through.
+        similarity: Measure of two texts. `check_measure` has accepted it.
         approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all
             texts.
 
@@ -285,7 +285,13 @@ def _piece_length(character: str) -> int:
 
 
 def _pieces(run: str) -> list[str]:
-    """Returns the overlapping pieces of a text without blanks; marks stay with their letters."""
+    """Returns the overlapping pieces of a text without blanks: "银行卡" -> "银行", "行卡".
+
+    Combining marks stay with their letters. How long a piece is depends on the script.
+
+    Args:
+        run: Characters of one script, without blanks; may be empty.
+    """
     if not run:
         return []
     characters: list[str] = []

@@ -32,12 +32,12 @@ def require_room(n_texts: int, size: int, *, copies: int, verb: str) -> None:
 
     Args:
         n_texts: How many texts there are.
-        size: Numbers of a vector.
+        size: Size of a vector.
         copies: How many copies of all vectors there are at once.
-        verb: What needs them.
+        verb: Verb of the command that needs them.
 
     Raises:
-        DeviceError: With what they need, and what is free.
+        DeviceError: They don't fit; the message says what they need and what is free.
     """
     need = n_texts * (size * np.dtype(np.float32).itemsize * copies + _BYTES_OF_TEXT)
     remedy = (
@@ -54,7 +54,7 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
 
     Args:
         n_texts: How many texts there are.
-        size: Numbers of a vector.
+        size: Size of a vector.
         measure: Similarity by which they are compared.
         listener: Receives the message.
     """
@@ -86,7 +86,7 @@ def tell_graph(n_texts: int, size: int, measure: str, listener: Listener) -> Non
 
     Args:
         n_texts: How many texts there are, n.
-        size: Numbers of a vector.
+        size: Size of a vector.
         measure: Similarity by which they are compared.
         listener: Receives the message.
     """
@@ -125,7 +125,7 @@ def tell_grouping(
 
     Args:
         n_texts: How many texts there are.
-        size: Numbers of a vector.
+        size: Size of a vector.
         clusters: Number of clusters.
         seed: Seed of k-means.
         starts: Number of starts, of which the best one is kept.

@@ -57,7 +57,7 @@ class Nearest:
 
     Args:
         queries: (Q, D); for cosines of length 1, as the rows are.
-        top: K.
+        top: Number of nearest rows to find, K.
         measure: Similarity by which rows are near, one of `MEASURES`.
 
     Attributes:
@@ -206,7 +206,7 @@ class NearestPairs:
     On a tie it keeps those of the first rows.
 
     Args:
-        n_pairs: N.
+        n_pairs: Number of pairs that are kept, N.
 
     Attributes:
         seen: How many pairs have gone by.
@@ -319,7 +319,7 @@ def pair_lines(
         second: Texts of the second side.
         pairs: Numbers of the rows of both sides, with their similarities.
         unreadable: Numbers of rows of the first side of which no token is known.
-        unreadable_seconds: Those of the second side; None if both sides are the same texts.
+        unreadable_seconds: The same for the second side; None if both sides are the same texts.
     """
     if unreadable_seconds is None:
         unreadable_seconds = unreadable

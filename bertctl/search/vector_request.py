@@ -192,8 +192,9 @@ class VectorRequest:
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
         guessed = {}
         if reading is not None:
-            for name in REMEMBERED_COLUMNS:
-                column = getattr(reading.settings, name.partition(".")[2], None)
+            for name in REMEMBERED_COLUMNS:  # such as data.text_column
+                _, _, setting = name.partition(".")
+                column = getattr(reading.settings, setting, None)
                 if column is not None and name not in typed:
                     guessed[name] = column
         return {

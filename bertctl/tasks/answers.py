@@ -203,7 +203,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns the answers of a task, with the labels that its prediction lines name.
 
         Args:
-            lines: At least one.
+            lines: Prediction lines, at least one.
         """
         return cls()
 
@@ -323,7 +323,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
         Args:
             constant: The answer that `baseline_answer` chose.
-            lines: Labelled, at least one; they need no prediction.
+            lines: Labelled lines, at least one; they need no prediction.
         """
         answered = [self.answered(line, constant) for line in lines]
         return {name: by_line.value for name, by_line in self.each_contributions(answered)}
@@ -434,9 +434,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """Returns precision, recall or F1 of a label against all else; None for other metrics.
 
         Args:
-            lines: Labelled; at least one has the label.
+            lines: Labelled prediction lines; at least one has the label.
             name: Name of the metric.
-            label: Name.
+            label: Name of the label.
 
         Raises:
             UsageError: The metric is not defined, as the label was never answered.

@@ -274,7 +274,7 @@ class Task(ABC):
         """Refuses labels that this task doesn't know.
 
         Raises:
-            DataError: With the file, the line, what was found and what fits.
+            DataError: There is such a label; the message has file, line, and what fits.
         """
 
     @abstractmethod
@@ -464,7 +464,7 @@ class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
         """Returns some windows as padded tensors.
 
         Args:
-            features: A split.
+            features: Features of a split.
             indices: (B,) which of its windows.
             rng: What is drawn for a window in this step is the same, whatever batch it is in.
         """

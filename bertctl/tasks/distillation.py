@@ -264,7 +264,14 @@ class LabelSetDistillation(RowDistillation):
     """
 
     def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
-        """Returns the (B,) mean divergences, times T^2."""
+        """Returns T^2 times the (B,) divergences of the student from the teacher, mean over labels.
+
+        Each label is a decision of its own, at temperature T.
+
+        Args:
+            outputs: (B, C) logits of the student.
+            answers: (B, C) logits of the teacher.
+        """
         student = outputs / self.temperature
         teacher = answers / self.temperature
         targets = teacher.sigmoid()

@@ -53,7 +53,7 @@ class RelationDistillation(
         base: Objective on labels and answers.
         student: Gives the student's vectors after a forward pass.
         teacher: Called with inputs by name; returns the teacher's vectors.
-        heads: R.
+        heads: Number of relation heads, R.
         weight: What the divergences are multiplied by.
     """
 

@@ -252,7 +252,7 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
     """Returns how a task reads texts that are too long.
 
     Args:
-        recipe: Says it under `model`.
+        recipe: Recipe, whose section `model` says it.
         train: Training rows; None for a trained model, whose rows are not checked.
 
     Raises:

@@ -61,7 +61,7 @@ class MultipleChoice(Task):
         """Refuses labels that point outside their row's choices.
 
         Raises:
-            DataError: With file, line, what was found and what fits.
+            DataError: There is such a label; the message has file, line, and what fits.
         """
         if not rows.has("label"):
             return

@@ -20,7 +20,7 @@ class ClassLines(Sequence[dict[str, Any]]):
     """Prediction lines of rows that have one of C labels each.
 
     Attributes:
-        labels: Names.
+        labels: Names of the labels.
         gold: (N,) number of each row's label.
         predicted: (N,) number of the label that was answered.
         probabilities: (N, C) of all labels.

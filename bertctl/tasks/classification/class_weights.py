@@ -14,11 +14,11 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     """Refuses a list of class weights that is not one per label.
 
     Args:
-        training: Has the list, if any.
+        training: Section of the recipe that may have the list.
         labels: Names in the model's order.
 
     Raises:
-        UsageError: With both counts and the order.
+        UsageError: The numbers differ; the message has both, and the order of the labels.
     """
     weights = training.class_weights
     if isinstance(weights, list) and len(weights) != len(labels):
@@ -37,7 +37,8 @@ def class_weights(
     gets 1.
 
     Args:
-        training: Its `class_weights`: a list of C weights, "balanced", or None.
+        training: Section of the recipe whose `class_weights` is a list of C weights, "balanced" or
+            None.
         gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels
             per example.
         labels: C names, in the model's order.

@@ -188,7 +188,7 @@ class TextClassification(Task):
         """Refuses labels that training has never seen.
 
         Raises:
-            DataError: With file, line, and both lists.
+            DataError: There is such a label; the message has file, line, and the known labels.
         """
         known = set(self.labels)
         for i in _first_rows(rows):  # the same label in later rows is the same fault
@@ -529,7 +529,7 @@ def _refuse_odd_numbers(counts: Counter[str], rows: Rows) -> None:
     """Refuses a number that is written otherwise than the classes beside it: 1e3 beside 0 and 1.
 
     Raises:
-        DataError: With file and line.
+        DataError: There is such a label; the message has file and line.
     """
     odd_labels = oddly_written_numbers(counts)
     if not odd_labels:
@@ -553,7 +553,7 @@ def _refuse_number(label: object, where: str) -> None:
     That is 3.5, '0.25' or 'nan', but not 3, '3', '3.0' or the float 3.0 of a Parquet file.
 
     Raises:
-        DataError: With file and line.
+        DataError: There is such a label; the message has file and line.
     """
     if str(label).strip().lower() == "nan":
         raise DataError(

@@ -71,8 +71,8 @@ def best_spans(
         logits_BT2: Start and end score of each token.
         starts_BT: Booleans, where an answer may begin.
         ends_BT: Booleans, where it may end.
-        longest: A.
-        n_best: K.
+        longest: Most tokens of an answer, A.
+        n_best: Number of spans to return for each window, K.
 
     Returns:
         (B, K) first and (B, K) last positions, best first; -1 where a window has fewer spans.
@@ -173,10 +173,10 @@ def keep_spans(
     Args:
         logits_BT2: Start and end score of each token, of torch or not.
         mask_BT: Booleans, which positions are tokens and not padding.
-        features: The split.
-        indices: (B,) the windows.
-        longest: A.
-        n_best: K.
+        features: Features of the split.
+        indices: (B,) numbers of the windows.
+        longest: Most tokens of an answer, A.
+        n_best: Number of spans to return for each window, K.
 
     Returns:
         `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B,
@@ -230,7 +230,7 @@ def ranked_answers(
 
     Args:
         outputs: What `keep_spans` kept of the windows.
-        features: The split.
+        features: Features of the split.
         contexts: (N,) the context of each question.
         n_best: How many answers at most.
     """
@@ -288,7 +288,7 @@ def _no_answer(outputs: Outputs, features: AnswerFeatures, window: int) -> Candi
 
     Args:
         outputs: What `keep_spans` kept of the windows.
-        features: The split.
+        features: Features of the split.
         window: Number of the window.
     """
     position = int(features.null_at[window])

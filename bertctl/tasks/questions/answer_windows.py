@@ -257,7 +257,7 @@ def encode_questions(
 
     Args:
         rows: N questions.
-        tokenizer: With truncation and padding off.
+        tokenizer: Tokenizer with truncation and padding off.
         settings: Stride and limits.
         max_length: Longest window in tokens, special tokens included.
 

@@ -135,7 +135,7 @@ class QuestionAnswering(Task):
         If they are to be left out, it refuses none.
 
         Raises:
-            DataError: With file, id, offset, and what stands there.
+            DataError: There is one; the message has file, id, offset, and the text at the offset.
         """
         if self.settings.misplaced_answers != "refuse":
             return
@@ -353,7 +353,7 @@ def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
     """Returns the units in which the offsets of all misplaced answers are right.
 
     Args:
-        rows: Questions.
+        rows: Rows of questions.
         lost: Rows that have misplaced answers.
     """
     units: set[str] | None = None
@@ -399,7 +399,7 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
     """Returns the refusal of gold answers that are not at their offsets, with the first of them.
 
     Args:
-        rows: Questions.
+        rows: Rows of questions.
         lost: Rows that have such answers, at least one.
     """
     index = lost[0]

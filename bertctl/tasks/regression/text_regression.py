@@ -113,7 +113,7 @@ class TextRegression(Task):
         """Refuses labels that are no finite numbers.
 
         Raises:
-            DataError: With file and line.
+            DataError: There is such a label; the message has file and line.
         """
         _scores(rows)
 

@@ -205,7 +205,7 @@ class SentenceEmbeddings(Task):
         """Refuses labels that were not learned: other classes, scores outside the range.
 
         Raises:
-            DataError: With the file, the line, what was found and what fits.
+            DataError: There is such a label; the message has file, line, and what fits.
         """
         kind = self.kind_of(rows) if rows.has("label") else MATCHES
         if kind is MATCHES:  # all pairs belong together, and no label says so

@@ -190,8 +190,8 @@ class MultipleNegatives(SentenceObjective):
         second text is the right one.
 
         Args:
-            vectors: (B, K, D) of the texts of each row.
-            batch: Has the labels, and keys of equal texts, which are no negatives.
+            vectors: (B, K, D) vectors of the texts of each row.
+            batch: The rows' labels, and keys by which equal texts are known: they are no negatives.
         """
         is_positive = batch.gold > 0
         unit = functional.normalize(vectors, dim=-1)

@@ -36,9 +36,9 @@ class LearnedLabels:
     """What a model has learned from its training rows.
 
     Attributes:
-        kind: Name of the kind of rows; None for a model of others.
+        kind: Name of the kind of rows; None for a model that was not trained here.
         labels: Names of the classes, in their order.
-        positive: The one of pairs that belong together.
+        positive: Label of pairs that belong together.
         low: Score that stands for the cosine 0.
         high: Score that stands for the cosine 1.
     """
@@ -231,7 +231,7 @@ def kind_of_rows(rows: Rows, known_labels: Sequence[str]) -> RowKind:
     """Returns the kind of rows, by their columns and labels.
 
     Args:
-        rows: With or without labels.
+        rows: Rows with or without labels.
         known_labels: Names of classes that were learned or that the data set names.
 
     Raises:
@@ -281,10 +281,10 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
     Args:
         rows: Pairs with labels.
         different: All different labels.
-        words: Those of them that are no numbers.
+        words: Labels that are no numbers.
 
     Raises:
-        DataError: With the first row that has such a label.
+        DataError: There is such a label; the message has the first row with it.
     """
     numbers = different - words
     # Whole numbers beside words can be names of classes. Decimal ones can't, and nan is no name.

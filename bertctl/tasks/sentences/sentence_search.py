@@ -63,7 +63,7 @@ def search(
 
     Args:
         plan: Which texts look for which.
-        vectors: (M, D) of the different texts of the split.
+        vectors: (M, D) vectors of the different texts of the split.
         measure: Name of the similarity that texts are ranked by.
         scale: What cosines are multiplied by in the loss, which is that of `multiple-negatives`.
     """

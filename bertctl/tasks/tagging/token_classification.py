@@ -67,7 +67,7 @@ class TokenClassification(Task):
         answer_scheme: Scheme of all answers, and of the gold tags beside them; None where the
             recipe names none, so that answers have the scheme of the file.
         threshold: Probability from which an entity is answered.
-        numbered: Names that tags stand for which are numbers.
+        numbered: Names of the tags 0, 1, ... of files with numbers; empty without.
         renamed: Tags or types of a file, each with what the model calls it.
     """
 
@@ -122,8 +122,8 @@ class TokenClassification(Task):
         They are those of the recipe, else the data set's official order, else sorted.
 
         Raises:
-            DataError: Sentences without tags, an unknown scheme, one tag only, documents asked for
-                and not there.
+            DataError: Sentences without tags, an unknown scheme, one tag only; or the context of
+                documents is asked for, and the rows name no documents.
         """
         settings = recipe.token_classification
         numbered = tuple(settings.labels or ())
@@ -192,7 +192,8 @@ class TokenClassification(Task):
         """Refuses tags or entity types that training has never seen.
 
         Raises:
-            DataError: With file, line, word, and what the model knows.
+            DataError: There is such a tag; the message has file, line, word, and what the model
+                knows.
         """
         known = set(self.labels)
         for i in range(len(rows)):
@@ -438,7 +439,7 @@ class TokenClassification(Task):
         """Returns an answered entity as prediction files show it.
 
         Args:
-            span: Its type, first word, and the word after its last one.
+            span: The entity's type, its first word, and the word after its last one.
             rows: Rows of the split.
             index: Row that it is in.
             probabilities: (words of the row,) of the tag that was answered for each word.

@@ -222,8 +222,8 @@ def encode_words(
         documents: (N,) value of each row's document: rows beside each other with the same value are
             one document, and fill up each other's windows with context. None: sentences are read
             alone.
-        tokenizer: With truncation and padding off.
-        max_length: T at most, special tokens included.
+        tokenizer: Tokenizer with truncation and padding off.
+        max_length: Longest window in tokens, special tokens included.
     """
     layout = Layout.of(tokenizer, pair=False)
     room = max_length - layout.special
