@@ -92,8 +92,13 @@ def _of_cells(
     n_cells = n_labels * n_labels
 
     def make(rows_M1: Floats) -> Statistic:
-        """Returns the metric of (M, 1) numbers of cells, by counts of them."""
-        # By margins: the table of 2,000 labels has 4 million cells, for each resample.
+        """Returns the metric as a function of (R, M) counts: how often R resamples draw each cell.
+
+        Args:
+            rows_M1: Numbers of M cells of the confusion table, gold label * C + answered label.
+        """
+        # Resamples are added up by gold label, by answer, and by right answer. Their whole tables
+        # would be too large: that of 2,000 labels has 4 million cells.
         gold_M, answers_M = np.divmod(rows_M1[:, 0].astype(np.int64), n_labels)
         of_gold = _summed(gold_M, n_labels)
         of_answers = _summed(answers_M, n_labels)
@@ -106,9 +111,10 @@ def _of_cells(
     labels = np.arange(n_labels)
     diagonal = labels * (n_labels + 1)
     beside = labels * n_labels + (labels + 1) % n_labels
-    # Two models could differ: one is right and the other wrong, and the other way round. With two
-    # labels and the cases in which both are right or both wrong, these are all pairs of cells.
+    # Pairs of cells, of one model and of the other, in which two models could differ: the first is
+    # right and the second wrong, and the other way round.
     pairs = [diagonal, beside, beside, diagonal]
+    # With two labels, the pairs of both right and both wrong complete all pairs of a gold label.
     if n_labels == 2:
         pairs += [diagonal, diagonal, beside, beside]
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)

@@ -53,12 +53,10 @@ def number_of(clusters_N: Ints | None) -> int | None:
 
 
 def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
-    """Returns how many times as much a mean varies as that of independent examples.
+    """Returns the design effect: the variance of a mean, divided by that of independent examples.
 
-    It is at least 1, and 1 without clusters.
-
-    The few degrees of freedom of few clusters are in it: an interval with it is as wide as
-    Student's distribution asks.
+    It is at least 1, and 1 without clusters. With few clusters it is larger, so that an interval
+    with it is as wide as one of Student's distribution.
 
     Args:
         linear_N: Values whose mean is the metric.
@@ -98,23 +96,30 @@ def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | 
     return _design_effect(share * (1 - share) * n_trials, surplus_G, n_trials)
 
 
-def _design_effect(alone: float, sums_G: Floats, n: float) -> float:
+def _design_effect(squares: float, sums_G: Floats, n: float) -> float:
     """Returns the design effect (Kish 1965) from the spread of examples and of the clusters' sums.
 
     Args:
-        alone: Sum of the squared distances of single examples, or trials, from their mean.
+        squares: Sum of the squared distances of single examples, or trials, from their mean.
         sums_G: Sum of these distances in each cluster.
         n: Examples or trials.
     """
     G = sums_G.size
-    if G < 2 or alone <= SAME:  # without any spread, each cluster counts as one example
+    if G < 2 or squares <= SAME:  # without any spread, each cluster counts as one example
         return n / G
-    together = G / (G - 1) * float((sums_G**2).sum())
-    return max(1.0, together / alone) * student_stretch(degrees_of_freedom(G)) ** 2
+    squares_of_clusters = G / (G - 1) * float((sums_G**2).sum())
+    return max(1.0, squares_of_clusters / squares) * student_stretch(degrees_of_freedom(G)) ** 2
 
 
 def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:
-    """Returns (G,) values with the same mean as these, one a cluster, in proportion to its sum."""
+    """Returns (G,) a value for each cluster, such that their mean is that of the examples' values.
+
+    It is the sum of the cluster's values, scaled by G / N. Without clusters, each example is one.
+
+    Args:
+        values_N: Values of the examples.
+        clusters_N: Number of each example's cluster; None without clusters.
+    """
     if clusters_N is None:
         return values_N
     sums: Floats = np.bincount(clusters_N, values_N).astype(np.float64)
@@ -124,9 +129,10 @@ def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:
 def cluster_units(
     clusters_N: Ints, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
 ) -> tuple[list[Floats], Floats, Callable[[Floats], Statistic]]:
-    """Returns clusters in the place of examples.
+    """Returns rows that stand for clusters, so that a bootstrap draws clusters instead of examples.
 
-    Whatever draws or exchanges examples then does so with clusters.
+    A unit is what is drawn: a cluster as one model answers it, or an unseen kind of example, taken
+    as a cluster of mean size. A row has one column, the number of the unit.
 
     Args:
         clusters_N: Number of each example's cluster.
@@ -135,9 +141,8 @@ def cluster_units(
         make: Rows (M, S) to the metric as a function of how often each counts.
 
     Returns:
-        For each model (G, 1) numbers of units, the same one where two models answer a cluster
-        alike; (P, 1) units of unseen kinds, each as large as the mean cluster; and `make` for such
-        rows.
+        The (G, 1) rows of the clusters for each model, with the same unit where both models answer
+        a cluster alike; the (P, 1) rows of the unseen kinds; and `make` for such rows.
     """
     from scipy import sparse
 
@@ -165,6 +170,10 @@ def cluster_units(
         of_kinds = make(kinds)
 
         def statistic(counts_RK: Floats) -> Floats:
+            """Returns the (R,) metric of (R, K) counts of units.
+
+            A row of `content_of_units` has how many examples of each kind a unit has.
+            """
             # Counts of units become counts of kinds, a chunk of resamples at a time to save memory.
             ends = np.cumsum([*chunk_sizes(len(counts_RK), len(kinds))])
             chunks = np.split(counts_RK, ends[:-1])

@@ -86,9 +86,10 @@ def same_share(share: float) -> float:
 
 
 def f1_of_overlap(share: float) -> float:
-    """Returns F1 from the share of what is gold or answered that is both.
+    """Returns F1 from Jaccard's index J: 2 J / (1 + J).
 
-    It is 2 J / (1 + J), J being Jaccard's index.
+    Args:
+        share: J, how many things are gold and answered, divided by how many are at least one.
     """
     return 2 * share / (1 + share)
 
@@ -116,7 +117,8 @@ class Proportion:
     def interval(self, clusters: Ints | None) -> tuple[float, float]:
         """Returns the 95 % interval of the metric.
 
-        It is that of as many independent trials as would vary as much.
+        Trials of one example, or of one cluster, may succeed or fail together, so they count as
+        fewer independent trials: their number is divided by the design effect.
 
         Args:
             clusters: (N,) number of the group that an example belongs to; None where each stands by
@@ -325,11 +327,10 @@ class Contributions:
         return make(np.vstack([units, unseen])), counts
 
     def linear_parts(self) -> Floats:
-        """Returns what each example, or cluster, adds.
+        """Returns a value for each example or cluster, such that their mean is the metric.
 
-        They are values whose mean is the metric and whose spread is its spread.
-
-        Of more than 2,000 examples, blocks are taken together as clusters are.
+        Their spread is that of the metric: for a metric that is no mean, they are the jackknife's
+        pseudo-values. More than 2,000 examples are joined in blocks, like clusters.
         """
         n = len(self.rows)
         clusters = self.clusters
@@ -341,8 +342,9 @@ class Contributions:
         if clusters is None:
             kinds, counts, kind_of_example = self._counted
             return statistics.influence(self.make(kinds), counts)[kind_of_example]
-        statistic, ones = self._by_cluster(clusters)
-        return statistics.influence(statistic, ones)[ones > 0]
+        # A cluster counts once. Unseen kinds, which count 0 times, have no value.
+        statistic, counts = self._by_cluster(clusters)
+        return statistics.influence(statistic, counts)[counts > 0]
 
     def difference(self, other: "Contributions") -> Difference:
         """Returns this model's metric minus the other's, on the same examples in the same order.

@@ -187,6 +187,10 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
 
     def pearson(counts_RN: Floats) -> Floats:
+        """Returns (R,) correlations of the standardised x and y; `columns` has their products too.
+
+        A resample whose x or y have no variance, but for rounding, gets NaN.
+        """
         # einsum, not a matrix product: the same bits with any number of BLAS threads.
         n_R = counts_RN.sum(axis=1)
         # (R,) means of x, y and their products over the pairs that each resample has.
@@ -202,11 +206,12 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Returns the Spearman correlation, ties at their mean rank.
+    """Returns the Spearman correlation as a function of how often each of N pairs counts.
 
-    It is a function of how often each of N pairs counts.
+    Equal values have their mean rank. Ranks are computed for each different value of x or y, of
+    which `group_x` and `group_y` have the number for each pair.
     """
-    # With the examples in the order of x, only y's ranks need to be put back into it.
+    # Pairs are in the order of x from here on; `by_y` sorts them by y.
     order = np.argsort(x_N, kind="stable")
     y_sorted = y_N[order]
     by_y = np.argsort(y_sorted, kind="stable")
@@ -215,7 +220,11 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
     _, group_y = np.unique(y_sorted, return_inverse=True)
 
     def spearman(counts_RN: Floats) -> Floats:
-        """Returns the (R,) correlations of the ranks that pairs have in each resample."""
+        """Returns the (R,) correlations of the ranks that pairs have in each resample.
+
+        `order` sorts the pairs by x, and `by_y` then sorts them by y. `group_x` and `group_y` have
+        the number of each pair's value, and `starts_x` and `starts_y` where a value begins.
+        """
         counts_RN = counts_RN[:, order]
         mean = (counts_RN.sum(axis=1, keepdims=True) + 1) / 2
         sizes_x, ranks_x = _mean_ranks(counts_RN, starts_x)
@@ -225,7 +234,8 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
         covariance = np.einsum("rn,rn->r", counts_RN * ranks_x[:, group_x], ranks_y[:, group_y])
         variance_x = np.einsum("rg,rg->r", sizes_x * ranks_x, ranks_x)
         variance_y = np.einsum("rg,rg->r", sizes_y * ranks_y, ranks_y)
-        return _correlation(covariance, variance_x, variance_y, 0.25)
+        # Ranks are multiples of one half, so a variance below this one is 0.
+        return _correlation(covariance, variance_x, variance_y, smallest=0.25)
 
     return spearman
 

@@ -41,9 +41,10 @@ def ranks_of(similarities: Floats, relevant: Ints) -> list[int]:
     """
     wrong_candidates = np.sort(np.delete(similarities, relevant))
     best_first = np.sort(similarities[relevant])[::-1]
-    lowest_ties = best_first - _ROUNDING * np.maximum(1.0, np.abs(best_first))
-    n_not_before = np.searchsorted(wrong_candidates, lowest_ties, side="left")
-    n_before = len(wrong_candidates) - n_not_before
+    # Similarities down to this value count as equal to that of the right candidate.
+    lowest_equal = best_first - _ROUNDING * np.maximum(1.0, np.abs(best_first))
+    n_behind = np.searchsorted(wrong_candidates, lowest_equal, side="left")
+    n_before = len(wrong_candidates) - n_behind
     ranks: list[int] = (n_before + np.arange(1, len(relevant) + 1)).tolist()
     return ranks
 

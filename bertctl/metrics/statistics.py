@@ -166,7 +166,7 @@ class Scale:
         return coordinate
 
     def slope(self, value: float) -> float:
-        """Returns by how much the coordinate grows with a value inside."""
+        """Returns the derivative of `coordinate` at a value between the ends."""
         if not self._has_lowest and not self._has_highest:
             return 1.0
         return 1 / (value - self.lowest) + 1 / (self.highest - value)
@@ -336,12 +336,16 @@ def bootstrap_interval(
         tails = _bca_tails(drawn_R, value, moments.acceleration, confidence)
         degrees = min(degrees, moments.degrees_of_freedom)
     low, high = np.quantile(drawn_R, tails)
+    stretch = 1.0
     if stretched:
+        # The variance of resamples is that of the sample, which divides by n instead of n - 1.
         stretch = student_stretch(degrees, confidence) * math.sqrt(n / max(1, n - 1))
-    else:
-        stretch = 1.0
-    ends = min(value, float(low)), max(value, float(high))
-    return _stretched(value, ends[0], stretch, scale), _stretched(value, ends[1], stretch, scale)
+    low_with_value = min(value, float(low))
+    high_with_value = max(value, float(high))
+    return (
+        _stretched(value, low_with_value, stretch, scale),
+        _stretched(value, high_with_value, stretch, scale),
+    )
 
 
 def jackknife_interval(
@@ -464,11 +468,11 @@ def mean_interval(
 ) -> tuple[float, float]:
     """Returns the studentised 95 % bootstrap interval of a mean.
 
-    It follows the skewness of losses.
+    It is wider on the side where the values, such as losses, are spread out.
 
-    Of few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Few
-    errors or losses often lack the large ones: the interval then reaches as far as that of a gamma
-    distribution, too.
+    For few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Among
+    few errors or losses there may be no large one by chance. So for these, the interval reaches at
+    least as far as that of a gamma distribution.
 
     Args:
         values: (N,) finite, at least two.
@@ -491,6 +495,8 @@ def mean_interval(
         scores.append((drawn.mean(axis=1) - mean) / deviations)
     lower, upper = np.quantile(np.concatenate(scores), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     stretch = student_stretch(degrees_of_freedom(n)) * math.sqrt(n / (n - 1))
+    # A score is the error of a resample's mean. If means are too high by up to `upper`, the true
+    # mean may be that much lower.
     low = mean - max(0.0, float(upper)) * deviation * stretch
     high = mean - min(0.0, float(lower)) * deviation * stretch
     if never_negative and n < FEW_UNITS:
@@ -688,7 +694,14 @@ class _Moments:
 
 
 def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
-    """Returns the moments of the examples' influence, by the jackknife."""
+    """Returns the moments of the examples' influence that BCa and the degrees of freedom need.
+
+    The influence of an example is how much the statistic changes without it (jackknife).
+
+    Args:
+        statistic: Function of (R, M) counts.
+        counts_M: How often each kind of example occurs.
+    """
     present = np.flatnonzero(counts_M)
     n = int(counts_M.sum())
     if present.size > MAX_KINDS or n < 2:
@@ -703,7 +716,10 @@ def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
 
     skewness = float((weights * influence**3).sum()) / squares**1.5
     kurtosis = n * float((weights * influence**4).sum()) / squares**2
-    return _Moments(skewness / 6, 2 * n / max(SAME, kurtosis - 1))
+    return _Moments(
+        acceleration=skewness / 6,
+        degrees_of_freedom=2 * n / max(SAME, kurtosis - 1),
+    )
 
 
 def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: float) -> Floats:

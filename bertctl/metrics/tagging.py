@@ -82,17 +82,22 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     for i, tag in enumerate([*tags, "O"]):
         prefix, kind = split_tag(tag)
         prefix = _SAME_PREFIX.get(prefix, prefix)
-        if prefix != "O" or before != "O":
-            if len(before) == len(prefix) == 1:
+        is_outside = prefix == "O" and before == "O"
+        if not is_outside:
+            # Whether an entity ends before this word or begins with it follows from the prefix
+            # before and the prefix here, such as `E` and `B`, or from a change of the type. Longer
+            # prefixes belong to no scheme.
+            step = ""
+            if len(before) == 1 and len(prefix) == 1:
                 step = before + prefix
-            else:
-                step = ""
             type_changes = kind != type_before
-            ends = step in _ENDS or (type_changes and before not in _OUTSIDE) or i == len(tags)
+            is_last = i == len(tags)
+            ends = step in _ENDS or (type_changes and before not in _OUTSIDE) or is_last
+            begins = step in _BEGINS or (type_changes and prefix not in _OUTSIDE)
             if start >= 0 and ends:
                 spans.append((type_before, start, i))
                 start = -1
-            if step in _BEGINS or (type_changes and prefix not in _OUTSIDE):
+            if begins:
                 if start >= 0:  # only after prefixes that no scheme has
                     spans.append((type_before, start, i))
                 start = i
@@ -111,7 +116,8 @@ def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
 def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contributions:
     """Returns the share of words with the right tag.
 
-    As in conlleval, a hyphen with nothing after it is no difference between marks of entities.
+    As in conlleval, two tags of entities are also the same if one of them only ends with a hyphen
+    more: `B-` and `B`.
 
     Args:
         gold: N sentences of tags, at least one.
@@ -121,13 +127,21 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
     Raises:
         ValueError: The two have different lengths, or a sentence has.
     """
-    words = [(len(tags), _right_words(gold_tags, tags, mark_entities=mark_entities))
-             for gold_tags, tags in _sentences(gold, predicted)]  # fmt: skip
-    usual = max(1, int(np.median([count for count, _ in words])))
+    counts = []  # words and right words of each sentence
+    for gold_tags, tags in _sentences(gold, predicted):
+        n_right = _right_words(gold_tags, tags, mark_entities=mark_entities)
+        counts.append((len(tags), n_right))
+    usual = max(1, int(np.median([n_words for n_words, _ in counts])))
     # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or
     # one right.
+    unseen = [(usual, usual - 1), (usual, 1)]
+    # Two models could differ in a word that one tags rightly and the other wrongly.
+    right_and_wrong = [(1, 1, 1, 0), (1, 0, 1, 1)]
     return _of_sentences(
-        "accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)]
+        "accuracy",
+        counts,
+        unseen=unseen,
+        possible=right_and_wrong,
     )
 
 
@@ -180,6 +194,7 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
         """Returns the macro F1 as a function of (R, M) counts: how often R resamples draw rows."""
 
         def statistic(counts_RM: Floats) -> Floats:
+            """Returns (R,) macro F1; a row has 3 counts of each type: gold, answered, right."""
             sums_RK3 = (counts_RM @ rows_MS).reshape(len(counts_RM), K, 3)
             gold_RK, answered_RK, right_RK = np.moveaxis(sums_RK3, 2, 0)
             uses_RK = gold_RK + answered_RK
@@ -333,7 +348,7 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
     """
     columns = kinds.astype(np.float64).T
     gold_count = columns[0]
-    answered = columns[1]
+    answered = columns[1]  # not read for accuracy
     n_right = columns[-1]
     numerator, denominator = {
         "accuracy": (n_right, gold_count),
