@@ -113,7 +113,8 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
-        # First without weights: those of a package would be read as a whole, to be checked.
+        # Weights that come with an installed package are read as a whole to be checked, if they are
+        # located. So they are only located if the folder lacks them.
         folder = locate_model(name, weights=False)
         if not any(folder.glob("model*.safetensors")):
             folder = locate_model(name)
@@ -166,16 +167,22 @@ def flops(
 ) -> dict[str, int]:
     """Returns the floating-point operations of the encoder's forward pass, per token and example.
 
-    A product with a matrix takes two for each of its weights and tokens; scores and their use take
-    4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as
-    dense, also where a family's is not. Training takes about three times as many.
+    For each token, the product with a matrix takes two operations per weight. In each layer, the
+    attention takes 4 T H more: the products of query and keys, and the weighted sum of the values
+    (Kaplan et al. 2020, section 2.1). It is counted as dense, also if the family's is sparse.
+    Training takes about three times as many operations.
+
+    Args:
+        weights: All weights of the model by name.
+        sizes: As `model_sizes` returns them.
+        length: T.
     """
     layer_of_name = {name: place.layer for name, place in places(weights).items() if place.layer}
     matrices = sum(weights[name].size for name in layer_of_name if len(weights[name].shape) > 1)
-    stored = len(set(layer_of_name.values())) or 1
-    layers = sizes["layers"] or stored
-    # ALBERT's layers share weights.
-    token = 2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers
+    n_stored = len(set(layer_of_name.values())) or 1
+    layers = sizes["layers"] or n_stored
+    # ALBERT's layers share weights, so fewer are stored than a text goes through.
+    token = 2 * matrices * layers // n_stored + 4 * length * sizes["hidden"] * layers
     return {"length": length, "per_token": token, "per_example": token * length}
 
 

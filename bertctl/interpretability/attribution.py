@@ -68,13 +68,14 @@ def integrated_gradients(
 ) -> list[Attribution]:
     """Returns the integrals of the gradients on the straight path from the baseline to the text.
 
-    These are integrated gradients (Sundararajan et al. 2017).
+    These are integrated gradients (Sundararajan et al. 2017): the contributions of the tokens. They
+    must add up to F(x) - F(baseline), with the network's value F.
 
-    They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the
-    gradients at a few places is integrated. As the network's own value at each place says by how
-    much the sum is off on each step, the step is halved that is most off in the direction of the
-    whole, or a third of them where many are far off, until the sum is right. On SST-2 that takes a
-    third less than halving all that are at least half as far off as the worst.
+    Gradients are computed at a few points of the path, and a natural cubic spline through them is
+    integrated. The sum is then checked on each step between two points, as the network's values at
+    the points are known. The steps with the largest errors are halved, until the sum over the whole
+    path is right (`_steps_to_halve`). On SST-2 this takes a third fewer gradients than halving all
+    steps that are at least half as far off as the worst one.
 
     Args:
         network: What is explained.

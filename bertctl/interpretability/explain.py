@@ -93,6 +93,7 @@ class Explainer:
         self.run = run
         self.asked = request
         self.counts = {"examples": 0, "targets": 0, "not_converged": 0}
+        # For each target that was measured: method -> figure -> its value.
         self.faithful: list[dict[str, dict[str, float]]] = []
 
     @cached_property
@@ -290,7 +291,11 @@ def _number_or_none(value: float) -> float | None:
 
 
 def answered_rows(run: NetworkRun, lines: Sequence[Line]) -> Rows:
-    """Returns the lines of a prediction file as rows, with the columns that all lines have.
+    """Returns lines of a prediction file as rows, with the columns that all lines have.
+
+    Args:
+        run: The run whose predictions they are.
+        lines: Predictions, such as the wrong ones.
 
     Raises:
         UsageError: Lines without texts.

@@ -77,11 +77,11 @@ def measure_importance(
     has_attention_to_set = hasattr(engine.network, "set_attn_implementation")
     with tapped(engine.network) if has_attention_to_set else nullcontext(Tap()) as tap:
         intact = measure(listener=listener)
-        # A gate is of one window, so a row must be one. The tap sees the heads only if each layer
-        # has computed its attention through it.
-        reads_rows_in_parts = (
-            recipe.model.long_text == "window" or run.task.scored(features) is not features
-        )
+        # A gate is of one window, so each row must be one window. Some tasks make other windows
+        # than these features when they score.
+        scores_other_windows = run.task.scored(features) is not features
+        reads_rows_in_parts = recipe.model.long_text == "window" or scores_other_windows
+        # The tap sees the heads only if each layer has computed its attention through it.
         has_seen_all_layers = len(tap.scores) == layer_count(run.source.config)
         if not has_seen_all_layers or reads_rows_in_parts:
             raise UsageError(

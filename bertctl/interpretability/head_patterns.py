@@ -60,6 +60,7 @@ def measure_patterns(
         UsageError: No text; a family without attention.
     """
     names = [*PATTERNS, "distance", "entropy"]
+    # (L, H, names) once texts are added: the number of heads is not known before.
     sums = np.zeros((reader.layers, 1, len(names)))
     token_counts = np.zeros(len(names), dtype=int)  # over how many tokens each sum goes
     texts = cut = 0
@@ -150,9 +151,14 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:
-    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens that attend.
+    """Returns (H, R + 1) sums over the N tokens that attend: of R relations, and of the entropy.
 
-    Each is weighted by one of the R relations; the last one is the entropy of the attention.
+    The sum of a relation is weighted by each token's attention.
+
+    Args:
+        weights: (B, H, T, T) attention of each token to each.
+        attending: (B, T) which tokens attend, N of them.
+        relations: (R, N, T) relations of these tokens to the tokens of their texts.
     """
     rows = weights.transpose(0, 2, 1, 3)[attending]  # (N, H, T)
     related = np.einsum("nht,rnt->hr", rows, relations, optimize=True)

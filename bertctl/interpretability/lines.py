@@ -77,7 +77,7 @@ class Line:
 
     @cached_property
     def removable(self) -> Bools:
-        """(W,) whether a word can be left out: not one at whose token the network is asked."""
+        """(W,) whether a word can be left out: only if no token of it has an explained output."""
         is_removable = np.ones(len(self.words), dtype=np.bool_)
         read_words = self.word[self.asked]
         is_removable[read_words[read_words >= 0]] = False
@@ -164,7 +164,8 @@ def _words(
     """Returns the words of a line of (T,) ids, and the (T,) word of each token.
 
     A word is a text with its column and where it begins and ends there. The word of a special token
-    is -1. The second one is None if the tokens are not those of the parts from their beginnings.
+    is -1. The words of the tokens are None if the line does not have the tokens of the parts, each
+    from its beginning.
 
     Args:
         parts: Texts of the line, in their order; or one that is words.
@@ -177,8 +178,10 @@ def _words(
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)
     begins = 0  # position in the line, behind what has been compared with the parts
+    # Slots are the places of the texts and of the special tokens before, between and behind them.
     slots = Layout.of(tokenizer, pair=len(parts) > 1).slots
-    for slot, special_behind in zip(slots, [*(slot.ids for slot in slots[1:]), ()], strict=True):
+    ids_of_next_slot = [*(slot.ids for slot in slots[1:]), ()]
+    for slot, special_behind in zip(slots, ids_of_next_slot, strict=True):
         if slot.sequence is None:
             begins += len(slot.ids)
             continue
@@ -224,8 +227,8 @@ def _words_of_text(
     words: list[dict[str, Any]] = []
     for number, next_word in zip(words_with_tokens, next_words, strict=False):
         begin, end = spans[number]
-        # The words up to the next one with tokens have none that begins in them. Those that this
-        # word's tokens reach into are shown with it.
+        # No token begins in the words between this one and the next one with tokens. A token of
+        # this word may reach into some of them, and these are joined to this word.
         tokens_end = ends[numbers == number].max()
         for other_begin, other_end in spans[number:next_word]:
             if other_begin < tokens_end:
