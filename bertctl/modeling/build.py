@@ -312,7 +312,9 @@ class FrozenEncoders:
             source: The model's files.
             compute: Where and how.
         """
-        key = (source.content_hash(), source.keep_layers, replace(compute, why=""))
+        # `why` is a text for people, and makes no other model.
+        compute_alone = replace(compute, why="")
+        key = (source.content_hash(), source.keep_layers, compute_alone)
         if key not in self._models:
             self._models[key] = load_frozen(source, compute)
         return self._models[key]

@@ -74,8 +74,8 @@ class ClassifierSettings:
 
         Args:
             labels: (N,), or (N, C) for several labels.
-            groups: (N,) number of what must not be torn apart, ascending; None where each row is by
-                itself.
+            groups: (N,) number of each row's group, ascending. The rows of a group are held out
+                together, such as the words of a sentence. None if each row is a group.
 
         Raises:
             DataError: fewer than two rows (or groups) that could be held out.
@@ -115,20 +115,25 @@ class ClassifierSettings:
                 limit = f"there are {n_groups} training rows, or groups of rows that stay together"
 
         shuffled = {"n_splits": n_folds, "shuffle": True, "random_state": self.seed}
-        sides = None
+        fold_of_held_out = None
         if self.stratify:
             held_labels = labels[can_be_held_out]
-            sides = _sides(
+            fold_of_held_out = _fold_numbers(
                 StratifiedKFold(**shuffled).split(np.zeros(len(held_labels)), held_labels),
                 len(held_labels),
             )
-            sides = self._with_whole_groups(sides, numbers[can_be_held_out], n_folds)
-        if sides is None:
+            fold_of_held_out = self._with_whole_groups(
+                fold_of_held_out, numbers[can_be_held_out], n_folds
+            )
+        # Whole groups are put into folds at random if there are no labels to stratify by, or if
+        # stratified folds of whole groups would differ too much in size.
+        if fold_of_held_out is None:
             held_numbers = np.unique(numbers[can_be_held_out], return_inverse=True)[1]
-            sides = _sides(KFold(**shuffled).split(np.arange(n_groups)), n_groups)[held_numbers]
+            fold_of_group = _fold_numbers(KFold(**shuffled).split(np.arange(n_groups)), n_groups)
+            fold_of_held_out = fold_of_group[held_numbers]
 
         fold_of_row = np.full(len(labels), NEVER_HELD_OUT, dtype=np.int64)
-        fold_of_row[can_be_held_out] = sides
+        fold_of_row[can_be_held_out] = fold_of_held_out
         return Folds(
             fold_of_row,
             n_folds,
@@ -143,13 +148,21 @@ class ClassifierSettings:
         return str(number)
 
     @staticmethod
-    def _with_whole_groups(sides: Ints, numbers: Ints, n_folds: int) -> Ints | None:
-        """Returns the sides with no group on two of them; None where they would be too unlike."""
+    def _with_whole_groups(fold_of_row: Ints, numbers: Ints, n_folds: int) -> Ints | None:
+        """Returns the fold of each row with all rows of a group in one fold.
+
+        None if the folds would then differ too much in size.
+
+        Args:
+            fold_of_row: (N,) number of each row's fold.
+            numbers: (N,) number of each row's group.
+            n_folds: How many folds there are.
+        """
         order = np.argsort(numbers, kind="stable")
         sizes = np.bincount(np.unique(numbers, return_inverse=True)[1])
         members = np.split(order, np.cumsum(sizes)[:-1])
-        target_sizes = [len(sides) / n_folds] * n_folds
-        return with_whole_groups(sides, [group.tolist() for group in members], target_sizes)
+        target_sizes = [len(fold_of_row) / n_folds] * n_folds
+        return with_whole_groups(fold_of_row, [group.tolist() for group in members], target_sizes)
 
 
 NEVER_HELD_OUT = -1
@@ -230,13 +243,14 @@ class Scaler:
 
     @classmethod
     def of(cls, vectors: Floats32, *, has_bias: bool = True, by_feature: bool = True) -> "Scaler":
-        """Measures vectors. Without a bias to take the mean up, the mean stays in them.
+        """Returns the mean and the deviations by which vectors are standardised.
 
         Args:
             vectors: (N, D).
-            has_bias: Whether the linear function has a bias.
-            by_feature: Whether each number has a deviation of its own, or all the root of their
-                mean square.
+            has_bias: Whether the linear function that will be fitted has a bias. Without one, it
+                can't make up for the mean, so the mean is 0 and stays in the vectors.
+            by_feature: Whether each of the D numbers has a deviation of its own, or all have the
+                same, `common_deviation`.
         """
         from sklearn.preprocessing import StandardScaler
 
@@ -262,10 +276,11 @@ class Scaler:
 
 
 def common_deviation(vectors: Floats32) -> float:
-    """Returns the root of the mean variance of the numbers of (N, D) vectors.
+    """Returns one deviation for all D numbers of (N, D) vectors: the root of their mean variance.
 
-    It is a twentieth of the root of their mean square at least: half precision has no more digits
-    of vectors that are nearly the same for all rows, and these would be blown up.
+    It is at least a twentieth of the numbers' root mean square. If vectors of all rows are nearly
+    the same, their differences are mostly rounding in half precision, and dividing by a smaller
+    deviation would make these large.
     """
     values = vectors.astype(np.float64)
     deviation = float(np.sqrt(values.var(axis=0).mean()))
@@ -635,11 +650,15 @@ def _coefficients(model: Any) -> tuple[Floats, Floats]:
 def _for_all_labels(
     weight: Floats, bias: Floats, trained_labels: Ints, n_labels: int
 ) -> tuple[Floats, Floats]:
-    """Returns weights (C, D) and biases (C,).
+    """Returns (C, D) weights and (C,) biases for all labels, made of those of scikit-learn's model.
 
-    scikit-learn's model of two labels has only the second one's, and lacks labels without rows;
-    these are added.
+    Args:
+        weight: Weights of the model, for the labels that training rows have.
+        bias: Biases of the model. With two labels, the model has those of the second one only.
+        trained_labels: Numbers of the labels that training rows have.
+        n_labels: C.
     """
+    # The logit of the first of two labels is 0.
     if len(bias) == 1:
         weight = np.vstack([np.zeros_like(weight), weight])
         bias = np.array([0.0, bias[0]])
@@ -655,7 +674,8 @@ def _for_all_labels(
 def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
     """Returns (N,) whether a row may be held out.
 
-    Another row of its label stays, and so it is with all of its group.
+    A row may not if it is the only one with its label that may. Then no row of its group may, as
+    the rows of a group are held out together.
 
     Args:
         labels: (N,) labels.
@@ -670,12 +690,12 @@ def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
         may_be_held_out &= ~np.isin(numbers, numbers[is_single])
 
 
-def _sides(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
+def _fold_numbers(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
     """Returns (n,) the fold that holds out each row, from scikit-learn's pairs of indices."""
-    sides = np.empty(n, dtype=np.int64)
+    fold_numbers = np.empty(n, dtype=np.int64)
     for fold, (_, held_out) in enumerate(folds):
-        sides[held_out] = fold
-    return sides
+        fold_numbers[held_out] = fold
+    return fold_numbers
 
 
 def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:

@@ -268,8 +268,12 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
     if not isinstance(positions, int) or positions <= 0:
         return None
     family = family_of(config)
-    if family in COUNTS_FROM_PAD:  # MPNet's own number is fixed
-        positions -= 2 if family == "mpnet" else int(config.get("pad_token_id", 1)) + 1
+    # These families count positions from the padding id + 1, so the first ones are never used. For
+    # MPNet the id is always 1 here, whatever its config says.
+    if family == "mpnet":
+        positions -= 2
+    elif family in COUNTS_FROM_PAD:
+        positions -= int(config.get("pad_token_id", 1)) + 1
     return positions
 
 
@@ -287,8 +291,10 @@ def reads_padding(config: Mapping[str, Any]) -> str:
     It is an empty string where they don't.
     """
     family = family_of(config)
-    place = _READS_PLACE.get(family)
-    if place and config.get("summary_type", place) != place:
+    # In some families `summary_type` chooses the token that the head reads. Padding is never at the
+    # usual place, but may be at any other.
+    usual_place = _READS_PLACE.get(family)
+    if usual_place and config.get("summary_type", usual_place) != usual_place:
         return f"its head reads {config['summary_type']!r} (summary_type), where padding may stand"
     return _READS_PADDING.get(family, "")
 

@@ -64,7 +64,10 @@ def fit_labels(
     has_bias: bool = True,
     seed: int = 0,
 ) -> FittedHead:
-    """Returns the logistic regression of labels, as sure of its rows as of rows that were held out.
+    """Returns the logistic regression of labels that a new head starts with.
+
+    Its strength is chosen so that its log loss is as high on the rows that it is fitted to as on
+    held-out rows: see `_choose_strength`.
 
     Args:
         vectors: (N, D).

@@ -132,17 +132,20 @@ class ScoreHead(nn.Linear):
         )
         self.weight = linear.weight
         self.bias = linear.bias
+        # Without a bias the mean can't be added, so the scale is the scores' root mean square.
+        scale = deviation if has_bias else math.hypot(mean, deviation)
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
-        self.register_buffer(
-            "deviation", torch.tensor(deviation if has_bias else math.hypot(mean, deviation)), False
-        )
+        self.register_buffer("deviation", torch.tensor(scale), persistent=False)
 
     def forward(self, input: Tensor) -> Tensor:
         """Returns scores, from (B, D) to (B, 1)."""
         return functional.linear(input, *self._of_score(self.weight, self.bias))
 
     def _of_score(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Returns the weight and the bias of the score itself, made of those of z."""
+        """Returns the weight and the bias that give scores, from those of standardised scores.
+
+        A score is the standardised score times the deviation, plus the mean.
+        """
         mean = self.mean.to(weight.device)
         deviation = self.deviation.to(weight.device)
         if bias is None:
@@ -150,7 +153,9 @@ class ScoreHead(nn.Linear):
         return weight * deviation, bias * deviation + mean
 
     def folded(self, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Returns a network's weights to be saved: those of this layer become the score's own.
+        """Returns a network's weights as they are saved: this layer's weights give scores.
+
+        In training, they give standardised scores.
 
         Args:
             weights: Of the network, by name.
@@ -163,9 +168,10 @@ class ScoreHead(nn.Linear):
         return folded
 
     def unfold(self) -> None:
-        """Converts the parameters from those of the score itself to those of z.
+        """Converts the parameters from those of scores to those of standardised scores, in place.
 
-        Loaded weights are the score's own. Afterwards the layer returns the same scores.
+        Loaded weights give scores. The layer standardises by its mean and deviation, so it returns
+        the same scores afterwards.
         """
         with torch.no_grad():
             self.weight.div_(self.deviation)
@@ -173,7 +179,7 @@ class ScoreHead(nn.Linear):
                 self.bias.sub_(self.mean).div_(self.deviation)
 
     def take_folded(self) -> None:
-        """Marks the parameters as those of the score itself from now on."""
+        """Makes the layer return what its parameters give: they are those of scores from now on."""
         self.mean.zero_()
         self.deviation.fill_(1.0)
 

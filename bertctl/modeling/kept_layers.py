@@ -135,7 +135,7 @@ def _select_modules(network: "nn.Module", layers: Sequence[int]) -> None:
 
 
 def _select_in_torch_bert(network: Any, layers: Sequence[int]) -> None:
-    """Changes the configs of a network of `torch_bert.py` to these layers."""
+    """Changes the configs of a network of `torch_bert.py` to fewer layers, counted from 1."""
     for part in (network, network.base_model):
         part.saved_config = kept_config(part.saved_config, layers)
         part.config.num_hidden_layers = len(layers)

@@ -696,14 +696,14 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
         head: Config fields of the requested head.
         auto_class: Name of the Auto class in transformers that has the requested head.
     """
-    # On the hub few heads name their problem type, and those whose outputs are positions or choices
-    # have no names for them.
     kind = auto_class.removeprefix("AutoModelFor")
     problem = source.config.get("problem_type")
     if kind not in str(source.config.get("architectures")):
         return False
+    # The outputs of these heads are positions or choices, which have no labels to compare.
     if problem is None and kind in ("QuestionAnswering", "MultipleChoice"):
         return True
+    # On the hub, few heads name their problem type.
     if (problem or "single_label_classification") != head.get("problem_type"):
         return False
     return _trained_labels(source) == head["id2label"] or label_order(source, head) is not None

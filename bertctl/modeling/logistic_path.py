@@ -48,6 +48,8 @@ def cross_validated_logits(
             (sigmoid).
         on_step: Called before each step of the solver, of which there are at most 300.
     """
+    # In the basis of the eigenvectors, the bounds of the second derivatives are a diagonal matrix,
+    # so each weight has a step size of its own.
     centred = vectors - np.average(vectors, axis=0, weights=row_weights).astype(np.float32)
     gram = (centred * row_weights[:, None].astype(np.float32)).T @ centred
     eigenvalues, basis = np.linalg.eigh(gram.astype(np.float64))
@@ -159,7 +161,7 @@ def _curvature_bounds(
 ) -> tuple[Floats32, Floats32]:
     """Returns upper bounds of the second derivatives of the objective, by which steps are divided.
 
-    They are those for all rows, which bound the fits of all folds.
+    They are computed from all rows. A fit has fewer rows, so its derivatives are below the bounds.
 
     Args:
         eigenvalues: (D,) of the Gram matrix of all rows.
@@ -170,11 +172,13 @@ def _curvature_bounds(
     Returns:
         (D, 1, S, 1) by weight, and (1, S, 1) by bias.
     """
+    # The largest second derivative of a row's cross-entropy by its logits, of softmax or sigmoid.
     bound = 0.5 if exclusive else 0.25
     curvature = 1.0 + bound * strengths[None, :] * eigenvalues[:, None]
-    # Every row is in the fits of all folds but one.
+    # Every row is in the fits of all folds but one, so the sum has its weight that many times.
     n_fits_of_row = max(1, fold_weights.shape[1] - 1)
-    bias_curvature = bound * strengths * fold_weights.sum(axis=1).sum() / n_fits_of_row
+    weight_of_rows = fold_weights.sum(axis=1).sum() / n_fits_of_row
+    bias_curvature = bound * strengths * weight_of_rows
     return (
         curvature.astype(np.float32)[:, None, :, None],
         bias_curvature.astype(np.float32)[None, :, None],

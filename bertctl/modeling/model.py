@@ -58,8 +58,9 @@ class Model:
     def trainable_state(self) -> dict[str, Any]:
         """Returns the weights that a training run changes, by name; tied weights are there once.
 
-        This is what checkpoints, the best weights and their average hold. They are tensors that
-        share the network's memory; of a word table of which rows are trained, `SavedRows`.
+        Checkpoints, the best weights and their average consist of these weights. They are tensors
+        that share the network's memory. A word table that trains only some of its rows is a
+        `SavedRows` instead.
         """
         return {name: weight for name, weight in self._weights().items() if name not in self.frozen}
 
@@ -158,7 +159,10 @@ class Model:
                 shutil.copymode(aside / "config.json", path)
 
     def load(self, folder: Path) -> None:
-        """Puts the weights that `save` wrote back into the network."""
+        """Loads the weights that `save` wrote to a folder into the network, in place.
+
+        With an adapter, only its weights are read: the others were not trained.
+        """
         from safetensors.torch import load_file
 
         from bertctl.modeling.fast.torch_bert import Encoder, Network
@@ -176,11 +180,14 @@ class Model:
         elif network in (Encoder, Network):
             file = folder / "model.safetensors"
             saved = {**load_file(file), **stored_tables(self.network, file)}
-        else:  # transformers knows which weights stand in the file once, or by another name
+        else:
+            # Transformers knows which tied weights are in the file only once, and which weights
+            # have another name there.
             saved = network.from_pretrained(
                 folder, use_safetensors=True, dtype="float32"
             ).state_dict()
         extra = saved_query(folder) | saved_head(self.network, folder)
         self.network.load_state_dict({**saved, **extra}, strict=True)
+        # Saved weights give the scores themselves, not standardised ones.
         for head in score_heads(self.network).values():
             head.take_folded()

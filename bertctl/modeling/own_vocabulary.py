@@ -79,6 +79,16 @@ def shrink(
 
 
 def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, OpenTokenizer]:
+    """Returns a model's files and its tokenizer, once the output folder is known to be usable.
+
+    Args:
+        name: Name of the model, its folder, a run or hub id.
+        folder: Where the changed model will be written.
+        overwrite: Whether a model in the folder is replaced.
+
+    Raises:
+        UsageError: The folder is in use, there is no such model, or it has a decoder.
+    """
     is_used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_used and not overwrite:
         remedy = (
@@ -86,7 +96,8 @@ def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, O
             "that is to be replaced."
         )
         raise UsageError(f"{folder} exists already", remedy=remedy)
-    source = inspect_model(ModelSection(name=name, max_length=4))
+    any_length = 4  # no text is read, and every model has as many positions
+    source = inspect_model(ModelSection(name=name, max_length=any_length))
     if is_used:
         _refuse_to_replace(folder, source)
     if source.config.get("is_encoder_decoder"):
@@ -131,6 +142,14 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
 def _write(
     source: ModelSource, folder: Path, opened: OpenTokenizer, changed: ChangedVocabulary
 ) -> dict[str, Any]:
+    """Writes a model with its new vocabulary to a folder, and returns the document about it.
+
+    Args:
+        source: The model with the old vocabulary.
+        folder: Where it is written, in place of what is there.
+        opened: Its old tokenizer.
+        changed: The new vocabulary.
+    """
     weights = _changed_weights(source.folder, changed)
     size = len(changed.kept) + len(changed.words)
     new_ids = {int(old_id): i for i, old_id in enumerate(changed.kept)}

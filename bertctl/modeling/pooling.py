@@ -101,22 +101,25 @@ def pool(
 
 
 def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
-    """Returns the (B, D) maximum.
+    """Returns the (B, D) maximum of each number over the tokens of a text.
 
-    Only rows in which something does not count are masked, for that writes them again.
+    Args:
+        vectors: (B, T, D) of every token.
+        token_mask: (B, T), true at tokens that count; None if all count.
     """
     import torch
 
-    if torch.compiler.is_compiling() and token_mask is not None:  # a graph has no such choice
+    # A compiled graph can't choose the texts to mask by their masks, as is done below.
+    if torch.compiler.is_compiling() and token_mask is not None:
         return vectors.masked_fill(~token_mask[:, :, None], -torch.inf).amax(dim=1)
 
     highest = vectors.max(dim=1).values
     if token_mask is not None:
+        # Masking copies the vectors, so only texts are masked in which a token doesn't count.
         rows = (~token_mask.all(dim=1)).nonzero()[:, 0]
         if len(rows):
-            highest[rows] = (
-                vectors[rows].masked_fill(~token_mask[rows][:, :, None], -torch.inf).amax(dim=1)
-            )
+            is_left_out = ~token_mask[rows][:, :, None]
+            highest[rows] = vectors[rows].masked_fill(is_left_out, -torch.inf).amax(dim=1)
     return highest
 
 
@@ -183,15 +186,18 @@ def join_windows(
     """Returns (B, D) vectors of texts, made of those of their windows (U, D).
 
     Args:
-        vectors: of the windows.
-        owners: (U,) text of each window.
-        counts: (U,) tokens that count in it.
-        how: the tokens were pooled.
-        windows: as `model.window_pooling`. `mean` pools as if the text were one window: the mean
-            over all tokens (those that two windows share count in both), the maximum over all, the
-            mean of the [CLS] vectors; `logits` is the plain mean.
+        vectors: Vectors of the windows.
+        owners: (U,) number of each window's text.
+        counts: (U,) number of tokens in each window that count.
+        how: How the tokens of a window were pooled: cls, mean, max or mean-max.
+        windows: How windows are pooled, see `model.window_pooling`. `mean` pools as if the text
+            were one window: the mean over all tokens (those that two windows share count in both),
+            the maximum over all, the mean of the [CLS] vectors. `logits` is the plain mean.
     """
-    how = {"mean": how, "logits": "cls"}.get(windows, windows)
+    if windows == "logits":
+        how = "cls"  # a mean in which all windows weigh the same
+    elif windows != "mean":
+        how = windows
     if how == "mean-max":
         half = vectors.shape[1] // 2
         halves = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
@@ -219,7 +225,7 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
         words: (T,) int64 number of each token's word, ascending; -1 for tokens of none (special
             tokens).
         n_words: W.
-        how: see `check_poolings`.
+        how: Vector of a word: the `mean` of its tokens, the `first` or the `last` one.
 
     Returns:
         (W, D) fp32; zeros for a word without a token (one of control characters only).
@@ -235,12 +241,14 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
             0, numbers, torch.ones(len(numbers))
         )
         return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
-    none = numbers.new_full((1,), -1)
+    # The first token of a word has another number than the token before it. The last token has
+    # another number than the token after it.
+    no_word = numbers.new_full((1,), -1)
     if how == "first":
-        word_changes = numbers.diff(prepend=none)
+        is_chosen = numbers.diff(prepend=no_word) != 0
     else:
-        word_changes = numbers.diff(append=none)
-    out[numbers[word_changes != 0]] = tokens[word_changes != 0]
+        is_chosen = numbers.diff(append=no_word) != 0
+    out[numbers[is_chosen]] = tokens[is_chosen]
     return out
 
 

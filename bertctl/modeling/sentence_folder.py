@@ -223,9 +223,11 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
         raise UnavailableError(
             message, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}."
         )
-    # Empty prompts matter only if there are others, which they replace.
-    has_prompt = default_prompt or any(saved_prompts.values())
-    prompts = {str(name): str(text or "") for name, text in saved_prompts.items() if has_prompt}
+    # An empty prompt matters only if it can take the place of another one. If all are empty, the
+    # model has no prompts.
+    prompts: dict[str, str] = {}
+    if default_prompt or any(saved_prompts.values()):
+        prompts = {str(name): str(text or "") for name, text in saved_prompts.items()}
 
     similarity = str(settings.get("similarity_fn_name") or COSINE)
     if similarity not in MEASURES:
@@ -263,7 +265,7 @@ def _read_input_limits(folder: Path) -> tuple[int | None, bool]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Returns a part's file; Normalize may have none."""
+    """Returns the content of a settings file; empty without the file, which Normalize may lack."""
     if path.is_file():
         return read_json(path)
     return {}
@@ -317,11 +319,15 @@ def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
 def chosen_modules(
     folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int
 ) -> SentenceModules:
-    """Returns how vectors are made, by a recipe.
+    """Returns how vectors of texts are made: as the recipe says, else as the model's folder says.
 
-    What it leaves open is as the model's folder says.
+    If the recipe has another pooling than the folder, the folder's linear layers are left out. A
+    projection in the recipe is a new linear layer in their place.
 
-    Another pooling, or a new projection, takes the place of the folder's linear layers.
+    Args:
+        folder: The model's files.
+        settings: The recipe's fields; None in a field leaves it to the folder.
+        max_length: The recipe's longest input in tokens.
     """
     folder_modules = read_modules(folder) or SentenceModules()
     poolings = folder_modules.poolings
@@ -356,11 +362,13 @@ def chosen_modules(
 
 
 def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
-    """Returns the files that say the same, by their path in the folder, as documents of JSON.
+    """Returns the files by which sentence-transformers makes the same vectors.
+
+    The keys are paths in the model's folder, the values documents of JSON.
 
     Args:
-        modules: what they say.
-        size: of a token's vector.
+        modules: How a text's vector is made.
+        size: Numbers of a token's vector.
     """
     kinds = [
         "Transformer",

@@ -20,7 +20,7 @@ from torch.nn import functional
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.pooling import pool
-from bertctl.modeling.sentence_folder import SentenceModules, files_of
+from bertctl.modeling.sentence_folder import Dense, SentenceModules, files_of
 from bertctl.modeling.tensors import copy_tensor
 
 _NAME = "sentence_head"
@@ -137,11 +137,14 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
             message = f"{missing[-1]} is not in the files of {folder}: its answers would be random"
             raise UnavailableError(message, remedy=remedy)
         head.load_state_dict(weights, strict=False)
-    steps = (
-        step and replace(step, folder=f"{i}_Dense")
-        for i, step in enumerate(head.sentence_modules.steps, start=2)
-    )
-    # The steps name the folders that they will be written to.
+    # From here on, linear layers name the folders that they will be written to. Modules 0 and 1 are
+    # the encoder and the pooling. A step that is None has no weights.
+    steps: list[Dense | None] = []
+    for i, step in enumerate(head.sentence_modules.steps, start=2):
+        if step is None:
+            steps.append(None)
+        else:
+            steps.append(replace(step, folder=f"{i}_Dense"))
     head.sentence_modules = replace(head.sentence_modules, steps=tuple(steps))
     return head
 
@@ -176,6 +179,10 @@ def make_vectors(
     alone: Any = network.forward
 
     def forward(**inputs: Tensor) -> SentenceOutputs:
+        """Returns the vectors of (B, K, T) texts, and the logits of the head's classes.
+
+        `alone` is the bare encoder's own forward pass, over (B x K, T) tokens.
+        """
         rows, texts = inputs["input_ids"].shape[:2]
         flat = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         states = alone(**flat).last_hidden_state

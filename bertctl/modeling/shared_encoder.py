@@ -44,7 +44,7 @@ def share_encoder(earlier: Mapping[int, nn.Module], network: nn.Module) -> Share
         network: On the same device and in the same precision, ready to answer.
 
     Returns:
-        What is shared; None where no pass is.
+        What is shared; None if it is no layer.
     """
     best: SharedPart | None = None
     for number, other in earlier.items():
@@ -97,7 +97,13 @@ def _count_alike(earlier: nn.Module, network: nn.Module) -> int:
 
 
 def _share(earlier: nn.Module, network: nn.Module, layers: int) -> None:
-    """Makes a network continue behind the layers that an earlier one has computed."""
+    """Makes a network use the layers that an earlier one has just computed, instead of its own.
+
+    Args:
+        earlier: Network whose lowest layers are the same; changed in place.
+        network: Changed in place.
+        layers: How many of the lowest layers are the same.
+    """
     if isinstance(earlier, Network) and isinstance(network, Network):
         partner = _partly_shared(earlier)
         own_layers = [*_stack_of(network).layer]
@@ -106,6 +112,7 @@ def _share(earlier: nn.Module, network: nn.Module, layers: int) -> None:
         network.base_model.put("stack", stack.eval())  # type: ignore[operator]
         return
 
+    # Networks of transformers share their encoders only as a whole.
     encoder = _encoder_of(earlier)
     _remember_last_pass(encoder, keeps_all=isinstance(network, ProbeNetwork))
     if not isinstance(network, ProbeNetwork):
@@ -113,7 +120,10 @@ def _share(earlier: nn.Module, network: nn.Module, layers: int) -> None:
 
 
 def _partly_shared(network: Network) -> "PartlySharedStack":
-    """Returns the layers of a network as such that others can continue from."""
+    """Returns the layers of a network as a stack whose outputs other networks can continue from.
+
+    If they are another kind of stack, it is replaced in the network.
+    """
     stack = _stack_of(network)
     if not isinstance(stack, PartlySharedStack):
         stack = PartlySharedStack(cast(list[Layer], [*stack.layer])).eval()
@@ -207,7 +217,9 @@ class PartlySharedStack(Stack):
         super().__init__(layers)
         self._partners = (partner,)  # in a tuple, so that it is no part of this network
         self._shared = shared
+        # Numbers of the layers whose outputs other networks continue from.
         self._ends: set[int] = set()
+        # What this thread's last pass has read and computed.
         self._last = threading.local()
         if partner is not None:
             partner.keep_output_behind(shared)

@@ -113,7 +113,7 @@ class ModelSource:
     keep_layers: tuple[int, ...] = ()
 
     def with_all_layers(self) -> "ModelSource":
-        """Returns the same with the layers that the files have."""
+        """Returns the same model with all layers of its files, also those that are left out."""
         if not self.keep_layers:
             return self
         config = read_json(self.folder / "config.json", limit=_CONFIG_LIMIT)
@@ -506,11 +506,15 @@ def _declared_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
 
 
 def find_encoder(name: str) -> tuple[ModelSource, int]:
-    """Returns a model's files, looked at but not loaded, and the tokens that are read of a text.
+    """Returns a model's checked files, and how many tokens of a text the model reads.
+
+    Args:
+        name: A model's name, folder or hub id.
 
     Raises:
         UsageError: no such model, or one that can't be used.
         UnavailableError: files that are not there.
     """
-    source = inspect_model(ModelSection(name=name, max_length=4))
+    any_length = 4  # not read: the model's own length is returned
+    source = inspect_model(ModelSection(name=name, max_length=any_length))
     return source, read_length(source.config)

@@ -136,12 +136,17 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
 
 
 def places(names: Iterable[str]) -> dict[str, Place]:
-    """Returns the part of a model that each of its tensors belongs to."""
+    """Returns the part of a model that each of its tensors belongs to, by the tensors' names.
+
+    Args:
+        names: Names of all tensors of the model.
+    """
     names = list(names)
     roots = {
         name.partition(".")[0] for name in names if _LAYER.search(name) or _EMBEDDINGS.search(name)
     }
-    # what all of an encoder is in where a head is beside it
+    # If layers and embeddings are all in one module, such as `bert`, that is the encoder, and
+    # the head is beside it. A bare encoder has no such module.
     if len(roots) == 1:
         encoder_prefix = f"{roots.pop()}."
     else:
@@ -153,6 +158,12 @@ def places(names: Iterable[str]) -> dict[str, Place]:
 
 
 def _place(name: str, *, is_head: bool) -> Place:
+    """Returns the part of a model that a tensor belongs to.
+
+    Args:
+        name: Name of the tensor, within the encoder if it is a part of that.
+        is_head: Whether the tensor is beside the encoder.
+    """
     if is_head:
         return Place("head")
     numbered = _LAYER.search(name)
@@ -172,16 +183,22 @@ def _place(name: str, *, is_head: bool) -> Place:
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Returns the table that holds a vector for each token: the embedding with most rows.
+    """Returns the table that has a vector for each token.
+
+    It is a table of embeddings with "word" in its name; if several or none have it, the one with
+    the most rows.
+
+    Args:
+        weights: All weights of a model, by name.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: There is no table of embeddings.
     """
-    placed = places(weights)
+    place_of_weight = places(weights)
     tables = [
         tensor
         for name, tensor in weights.items()
-        if placed[name].part == "embeddings" and len(tensor.shape) == 2
+        if place_of_weight[name].part == "embeddings" and len(tensor.shape) == 2
     ]
     if not tables:
         raise UnavailableError(
@@ -191,9 +208,9 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
 
 
 def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
-    """Returns the class of transformers that the weights were saved from.
+    """Returns the class of transformers that the weights were saved from, for people.
 
-    It also returns whether the head that it has is there.
+    If the class has a head and its weights are missing, the text says so.
     """
     architecture = str((config.get("architectures") or ["an unknown class"])[0])
     lacks = "For" in architecture and not any(

@@ -7,10 +7,11 @@ if TYPE_CHECKING:
 
 
 def align(network: Any) -> None:
-    """Moves weights that begin beside a multiple of 16 bytes, as they may in a file that is mapped.
+    """Copies weights whose memory doesn't begin at a multiple of 16 bytes, in place.
 
-    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than
-    in its training. Tables, which may be large, stay where they are: their rows are looked up.
+    Weights that are mapped from a file may begin anywhere. With such weights, products with a
+    single row are rounded in another way, so a run would answer differently than in its training.
+    Embedding tables, which may be large, are not copied: they are in no product.
     """
     from torch.nn import Embedding
 

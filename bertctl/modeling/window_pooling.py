@@ -68,10 +68,11 @@ class WindowPooling(nn.Module):
     def _pool(self, vectors: Tensor) -> Tensor:
         """Returns (D,) one vector of a text, from the (W, D) vectors of its windows in order."""
         if self.how == "attention":
-            # The position of a window matters as well: two more numbers mark the first and the last
-            # one. The root makes a step of AdamW move the scores as far as the learning rate of a
-            # new layer would.
+            # AdamW moves each number of the query by about the learning rate, which is one for an
+            # encoder and small for a new weight. The root of D makes up for that.
             root = math.sqrt(vectors.shape[1])
+            # The position of a window matters as well: two more numbers mark the first and the last
+            # one.
             ends = vectors.new_zeros(len(vectors), 2)
             ends[0, 0] = root
             ends[-1, 1] = root
@@ -120,9 +121,18 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         return last_inputs
 
     def forward(*, owners: Tensor | None = None, **inputs: Tensor) -> Any:
-        """Returns (B, C) logits of texts from their windows, as the network's outputs."""
+        """Returns (B, C) logits of texts from their windows, as the network's outputs.
+
+        `vectors` computes a chunk of windows up to the network's last layer, `pooling` joins the
+        windows of a text, and `last` is that layer.
+
+        Args:
+            owners: (U,) number of the text of each window; None if no text has several windows.
+            **inputs: (U, T) inputs of the network.
+        """
         if owners is None:
             return alone(**inputs)
+        # A chunk has as many windows as there are texts, so that long texts take no more memory.
         n_texts = int(owners.max()) + 1
         *earlier_chunks, last_chunk = zip(
             *(torch.split(tensor, n_texts) for tensor in inputs.values()), strict=True

@@ -198,7 +198,8 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
 
     # Transformers builds a BERT's tokenizer anew from its fields, so these must describe it. It
     # reads tokenizer.json as it is for `PreTrainedTokenizerFast`.
-    if _ROLES[kind] is _BERTS:
+    is_built_anew = _ROLES[kind] is _BERTS
+    if is_built_anew:
         has_usual_tokens = roles.items() >= _BERTS.items()
         if not has_usual_tokens or not is_bert_pipeline(tokenizer, tokenizer_config):
             return None

@@ -45,7 +45,12 @@ def draw_mask(count: int, share: float) -> Tensor | None:
 
 
 def keep(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Returns elements, those that are not kept as 0."""
+    """Returns a tensor with zeros in place of the elements that a dropout leaves out.
+
+    Args:
+        x: The tensor; the elements that are kept are not scaled.
+        mask: 16 bits for each element, as `draw_mask` returns them; None if all are kept.
+    """
     if mask is None:
         return x
     bits = torch.int16

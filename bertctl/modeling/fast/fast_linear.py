@@ -22,16 +22,14 @@ _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout rea
 
 
 def use_fast_linears(network: nn.Module, compute: Compute) -> int:
-    """Puts oneDNN's product into linear layers where it is the faster one.
+    """Makes linear layers compute their products by oneDNN, if that is faster.
 
-    The network is only read from.
-
-    The weights are laid out anew and can't be saved or trained any more; gradients go through to
-    the input.
+    The network is then only good for inference: its weights are laid out anew, and can't be saved
+    or trained any more. Gradients with respect to its inputs can still be computed.
 
     Args:
-        network: on its device, in its precision, in evaluation mode; changed in place.
-        compute: where and how it computes.
+        network: On its device, in its precision, in evaluation mode; changed in place.
+        compute: Device and precision.
 
     Returns:
         How many layers were replaced; 0 where torch's own product is as good.
@@ -48,6 +46,7 @@ def use_fast_linears(network: nn.Module, compute: Compute) -> int:
             if number == 0 and not _agree(plain, fast):
                 return 0
             network.set_submodule(name, fast)
+    # In the layers of `torch_bert.py`, oneDNN computes the GELU with the product before it.
     for layer in network.modules():
         if isinstance(layer, Layer):
             layer.part("inner").has_gelu = True
@@ -83,7 +82,8 @@ class FastLinear(nn.Module):
         """Returns (..., C) products of (..., D) inputs."""
         if not torch.is_grad_enabled():
             return self.product(x, self.weight, self.bias, "gelu" if self.has_gelu else "none")
-        # Of a matrix: a view that it returned could not be changed in place.
+        # The function computes a matrix. With more dimensions it would return a view, and torch
+        # would forbid changing the outputs in place.
         outputs: Tensor = _through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
         if self.has_gelu:
             return nn.functional.gelu(outputs)

@@ -23,7 +23,10 @@ _LONGEST = {"fp32": 128, "bf16": 256}  # tokens; torch's own attention is as fas
 
 
 def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: bool = True) -> None:
-    """Makes the layers of `torch_bert.py` in a network attend in batches if no gradient is needed.
+    """Makes the layers of `torch_bert.py` in a network compute attention for many windows at once.
+
+    This is faster for short windows on a CPU. Where a gradient is needed, or windows are long,
+    torch's own attention stays.
 
     Args:
         network: Changed in place. Layers of other kinds stay as they are.
@@ -56,8 +59,9 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
             padding = torch.zeros(windows, 1, 1, tokens).masked_fill_(
                 ~attn_mask[:, :, :1], float("-inf")
             )
+        # In memory (B, T, H, D), as the layer reads it next; the transposed view is filled here.
         attended = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
-        count = max(1, BLOCK // tokens)
+        count = max(1, BLOCK // tokens)  # windows whose numbers fit into the cache together
         for start in range(0, windows, count):
             block = slice(start, start + count)
             attended[block] = _attend(

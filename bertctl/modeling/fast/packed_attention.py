@@ -87,8 +87,8 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         count = max(1, BLOCK // longest)
         if count > _STEP:
             count -= count % _STEP
-        # A block may end at a quarter of its tokens, if shorter windows follow. Filling these up to
-        # the longest one would cost more.
+        # All windows of a block are filled up to its longest one. If the windows after the first
+        # quarter are clearly shorter, they are left to the next block: filling them up costs more.
         quarter = _round_up(math.ceil(BLOCK / (4 * longest)))
         has_more = quarter < min(count, len(order))
         if has_more and lengths[order[quarter]] <= longest - _STEP:
@@ -107,7 +107,7 @@ def _round_up(size: int) -> int:
 
 
 def _block(tokens: slice, is_token: Tensor) -> Block:
-    """Returns a block of windows.
+    """Returns a block of windows, with the positions of its tokens if it has padding.
 
     Args:
         tokens: Slice of the N tokens that are these windows'.
@@ -119,12 +119,14 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
         return Block(tokens, windows, width)
 
     padding = torch.zeros(is_token.shape).masked_fill_(~is_token, float("-inf"))
+    # At a token, the number of tokens so far less one is its number. Padding repeats a number.
+    token_numbers = (flat.cumsum(0) - 1).clamp(min=0)
     return Block(
         tokens,
         windows,
         width,
         places=flat.nonzero().flatten(),
-        sources=(flat.cumsum(0) - 1).clamp(min=0),
+        sources=token_numbers,
         padding=padding[:, None, None],
     )
 
@@ -259,8 +261,8 @@ def _empty_output(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
     """Returns a tensor to be filled block by block; its rows behind the last block are 0.
 
     Args:
-        like: Has its dtype.
-        shape: Of the tensor.
+        like: A tensor with the dtype of the new one.
+        shape: Shape of the new tensor.
         last: The last block that will be filled in.
     """
     output = like.new_empty(shape)
@@ -288,6 +290,7 @@ def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
         heads,
         -1,
     )
+    # (W, L, parts, H, D) becomes (parts, W, H, L, D).
     return (
         split.permute(
             2,
@@ -310,6 +313,7 @@ def _by_token(x: Tensor, heads: int, block: Block, packed: Tensor) -> None:
         block: The block.
         packed: (N, parts x C), changed in place.
     """
+    # (parts, W, H, L, D) becomes (W, L, parts, H, D): a token's numbers side by side.
     split = x.view(len(x), -1, heads, *x.shape[2:]).permute(
         1,
         3,

@@ -685,7 +685,7 @@ class _Updates:
         ]
         self._scaling = shape.scaling
         # (N, R) inner states of each update, once it was added.
-        self._narrow: list[Tensor | None] = [None] * (len(adapters) // 2)
+        self._inner_states: list[Tensor | None] = [None] * (len(adapters) // 2)
         self.gradients: list[Tensor | None] = [None] * len(adapters)
 
     @classmethod
@@ -693,12 +693,12 @@ class _Updates:
         """Returns updates for the backward pass, from what `saved` returned in the forward pass."""
         n_adapters = len(saved) * 2 // 3  # two matrices and one inner state for each linear layer
         updates = cls(saved[:n_adapters], shape)
-        updates._narrow = list(saved[n_adapters:])
+        updates._inner_states = list(saved[n_adapters:])
         return updates
 
     def saved(self) -> list[Tensor | None]:
         """Returns what the backward pass needs: the adapters, and (N, R) their inner states."""
-        return [*self._adapters, *self._narrow]
+        return [*self._adapters, *self._inner_states]
 
     def add(self, number: int, inputs: Tensor, outputs: Tensor) -> None:
         """Adds the update of a linear layer to its outputs, and notes its inner states.
@@ -711,14 +711,17 @@ class _Updates:
         down, up = self._matrices(number)
         if down is None or up is None:
             return
-        narrow = inputs @ down.T
-        outputs.addmm_(narrow, up.T, alpha=self._scaling)
-        self._narrow[number] = narrow
+        inner_states = inputs @ down.T
+        outputs.addmm_(inner_states, up.T, alpha=self._scaling)
+        self._inner_states[number] = inner_states
 
     def backward(
         self, number: int, inputs: Tensor, gradient: Tensor, of_inputs: Tensor | None
     ) -> None:
-        """Computes the gradients of an update's matrices, and adds to that of its inputs.
+        """Computes the gradients of an update's two matrices, and adds to that of its inputs.
+
+        Nothing is done for a linear layer without an update. The (N, R) inner states are what the
+        forward pass has computed between the two matrices.
 
         Args:
             number: Of the linear layer, 0 to 5.
@@ -730,14 +733,15 @@ class _Updates:
         down, up = self._matrices(number)
         if down is None or up is None:
             return
-        narrow = self._narrow[number]
-        if narrow is None:
+        inner_states = self._inner_states[number]
+        if inner_states is None:
             return
-        of_narrow = (gradient @ up).mul_(self._scaling)
+        of_inner_states = (gradient @ up).mul_(self._scaling)
         if of_inputs is not None:
-            of_inputs.addmm_(of_narrow, down)
-        self.gradients[2 * number] = (of_narrow.T @ inputs).float()
-        self.gradients[2 * number + 1] = (gradient.T @ narrow).float().mul_(self._scaling)
+            of_inputs.addmm_(of_inner_states, down)
+        self.gradients[2 * number] = (of_inner_states.T @ inputs).float()
+        of_up = (gradient.T @ inner_states).float()
+        self.gradients[2 * number + 1] = of_up.mul_(self._scaling)
 
     def _matrices(self, number: int) -> tuple[Tensor | None, Tensor | None]:
         """Returns the two matrices `down` and `up` of a linear layer's update, None without one."""

@@ -100,7 +100,12 @@ class Family:
 
 
 def _roberta(architecture: str) -> Family:
-    """Returns RoBERTa's family, or one like it with another name of its classes."""
+    """Returns RoBERTa's family, or one like it with another name of its classes.
+
+    Args:
+        architecture: How the names of the classes in transformers begin, such as `Roberta`.
+    """
+    # Of the field of config.json with the head's dropout: the head for choices has another one.
     of_heads = {**_HEADS, "MultipleChoice": _HIDDEN}
     return Family(
         encoder="roberta",

@@ -145,9 +145,11 @@ class UsedRows(nn.Module):
 
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
         super().__init__()
+        # The whole table, as it was loaded last and at the start: at first both are the same.
         self.whole = self.first = _kept(plain.weight.detach())
         self.used = used
         self.weight = nn.Parameter(self.whole[used])
+        # The place of each row of the table in `weight`, -1 if it isn't trained.
         self.places = torch.full((len(plain.weight),), -1).index_copy(
             0, used, torch.arange(len(used))
         )
