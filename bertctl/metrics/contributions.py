@@ -329,8 +329,9 @@ class Contributions:
     def linear_parts(self) -> Floats:
         """Returns a value for each example or cluster, such that their mean is the metric.
 
-        Their spread is that of the metric: for a metric that is no mean, they are the jackknife's
-        pseudo-values. More than 2,000 examples are joined in blocks, like clusters.
+        Their spread is that of the metric. For a metric that is neither a mean nor a ratio of sums,
+        they are the jackknife's pseudo-values. More than 2,000 examples are joined in blocks, like
+        clusters.
         """
         n = len(self.rows)
         clusters = self.clusters
