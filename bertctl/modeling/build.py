@@ -26,19 +26,16 @@ from bertctl.modeling.layer_groups import (
     reinitialised,
 )
 from bertctl.modeling.linear_head import is_probe, read_probe
-from bertctl.modeling.load import (
-    has_trained_head,
-    keeps_head,
-    label_order,
-    load_model,
-    load_tokenizer_of,
-    loadable,
-    lost_of_head,
-    read_model,
-)
+from bertctl.modeling.load import load_model, load_tokenizer_of, loadable, read_model
 from bertctl.modeling.model import Model
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules, read_modules
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.trained_heads import (
+    has_trained_head,
+    keeps_head,
+    label_order,
+    lost_of_head,
+)
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.device import Compute
 

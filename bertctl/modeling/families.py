@@ -14,6 +14,9 @@ from bertctl.words import command
 BARE = "AutoModel"
 """The class of transformers without a head: a task that has it trains vectors of texts."""
 
+WORD_HEADS = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
+"""Classes with the heads of pretraining, which compute in the precision of the network."""
+
 _OWN_CODE = "its network is custom code, which is never run"
 
 REFUSED = {

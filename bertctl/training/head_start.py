@@ -19,7 +19,7 @@ from bertctl.arrays import Array, Floats32, Ints
 from bertctl.inference.engine import Engine
 from bertctl.modeling.classifiers import LinearFunction, common_deviation
 from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
-from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
+from bertctl.modeling.trained_heads import has_trained_head, keeps_head, lost_of_head
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import Workers

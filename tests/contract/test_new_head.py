@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from bertctl.config.recipe_sections import ModelSection
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+from bertctl.modeling.load import load_model
 from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.modeling.trained_heads import has_trained_head, keeps_head
 
 AUTO = "AutoModelForSequenceClassification"
 

@@ -11,8 +11,9 @@ from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.modeling.load import has_trained_head, keeps_head, load_model
+from bertctl.modeling.load import load_model
 from bertctl.modeling.source import inspect_model
+from bertctl.modeling.trained_heads import has_trained_head, keeps_head
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.choice.choices import ChoiceFeatures
 from bertctl.tasks.choice.multiple_choice import MultipleChoice

@@ -11,9 +11,11 @@ from tokenizers import Tokenizer
 
 from bertctl.documents import read_json_if_there
 from bertctl.modeling.families import BARE, COUNTS_FROM_PAD, family_of, model_positions
-from bertctl.modeling.load import DROPOUT_FIELDS, fit_head, loadable, read_as
+from bertctl.modeling.load import DROPOUT_FIELDS, loadable
 from bertctl.modeling.model import Model
+from bertctl.modeling.saved_tokenizers import read_as
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.trained_heads import fit_head
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, is_bert_pipeline, whole_tokenizer
 from bertctl.writing import write_text
