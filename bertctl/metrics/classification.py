@@ -13,7 +13,8 @@ import numpy as np
 
 from bertctl.arrays import Bools, Floats, Ints
 from bertctl.metrics.contributions import Contributions, Proportion, f1_of_overlap, ratio
-from bertctl.metrics.statistics import MAX_KINDS, Method, Statistic
+from bertctl.metrics.resampling import Statistic
+from bertctl.metrics.statistics import MAX_KINDS, Method
 
 Average = Literal["micro", "macro", "weighted"]
 """Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""

@@ -14,15 +14,8 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 
 from bertctl.arrays import Floats, Ints, numbers_of
-from bertctl.metrics.statistics import (
-    FEW_UNITS,
-    SAME,
-    Statistic,
-    chunk_sizes,
-    counted_kinds,
-    degrees_of_freedom,
-    student_stretch,
-)
+from bertctl.metrics.resampling import SAME, Statistic, chunk_sizes, counted_kinds
+from bertctl.metrics.statistics import FEW_UNITS, degrees_of_freedom, student_stretch
 
 FEW = FEW_UNITS
 """Clusters below which an interval is said to be rough: the spread between so few is not known

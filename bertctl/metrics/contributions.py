@@ -19,7 +19,7 @@ import numpy as np
 
 from bertctl.arrays import Array, Bools, Floats, Ints
 from bertctl.errors import DivergedError
-from bertctl.metrics import statistics
+from bertctl.metrics import resampling, statistics
 from bertctl.metrics.clusters import (
     cluster_means,
     cluster_units,
@@ -166,7 +166,7 @@ class Contributions:
 
     rows: Floats
     family: Literal["share", "mean", "fraction", "ratio", "statistic"]
-    make: Callable[[Floats], statistics.Statistic]
+    make: Callable[[Floats], resampling.Statistic]
     unseen: Floats
     possible: Floats
     kinds: Literal["joined", "single"] = "joined"
@@ -209,7 +209,7 @@ class Contributions:
         if self.kinds == "single":
             n = len(self.rows)
             return self.rows, np.ones(n, dtype=np.int64), np.arange(n)
-        return statistics.counted_kinds(self.rows, self.unseen)
+        return resampling.counted_kinds(self.rows, self.unseen)
 
     def metric(
         self, *, resamples: int = RESAMPLES, seed: int = 0, thorough: bool = False
@@ -276,7 +276,7 @@ class Contributions:
         statistic = self.make(kinds)
         method = self.method
         if method == "posterior":
-            influences = statistics.influence(statistic, counts)[kind_of_example]
+            influences = resampling.influence(statistic, counts)[kind_of_example]
             effect = design_effect(influences, self.clusters)
             low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
         else:
@@ -316,7 +316,7 @@ class Contributions:
         )
         return max(0.0, low), high
 
-    def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
+    def _by_cluster(self, clusters: Ints) -> tuple[resampling.Statistic, Ints]:
         """Returns the metric as a function of how often each cluster counts, and these counts.
 
         Each cluster counts once, each kind of example that could have occurred not at all.
@@ -342,10 +342,10 @@ class Contributions:
             return self.value + cluster_means(self._linear - self.value, clusters)
         if clusters is None:
             kinds, counts, kind_of_example = self._counted
-            return statistics.influence(self.make(kinds), counts)[kind_of_example]
+            return resampling.influence(self.make(kinds), counts)[kind_of_example]
         # A cluster counts once. Unseen kinds, which count 0 times, have no value.
         statistic, counts = self._by_cluster(clusters)
-        return statistics.influence(statistic, counts)[counts > 0]
+        return resampling.influence(statistic, counts)[counts > 0]
 
     def difference(self, other: "Contributions") -> Difference:
         """Returns this model's metric minus the other's, on the same examples in the same order.
@@ -442,13 +442,13 @@ def loss(sums: Floats, weights: Array) -> Contributions:
     )
 
 
-def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
+def mean_statistic(rows_MS: Floats) -> resampling.Statistic:
     """Returns the mean of the first column, as a function of counts."""
     # No matrix product: the same bits with any number of BLAS threads.
     return lambda counts: (counts * rows_MS[:, 0]).sum(axis=1) / counts.sum(axis=1)
 
 
-def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
+def ratio_statistic(rows_MS: Floats) -> resampling.Statistic:
     """Returns the sums of the first column divided by those of the second, by counts of rows."""
     numerators_M, denominators_M = rows_MS.T
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Bools, Floats, Ints
-from bertctl.metrics import statistics
+from bertctl.metrics import resampling, statistics
 from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect, number_of
 from bertctl.metrics.value import MetricValue
 
@@ -159,7 +159,7 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
 def bootstrap_difference(
     rows_a: Floats,
     rows_b: Floats,
-    make: Callable[[Floats], statistics.Statistic],
+    make: Callable[[Floats], resampling.Statistic],
     *,
     possible: Floats | None = None,
     resamples: int = RESAMPLES,
@@ -186,12 +186,12 @@ def bootstrap_difference(
     changed = int((rows_a != rows_b).any(axis=1).sum())
     if possible is None:
         possible = np.empty((0, 2 * S))
-    kinds, counts, place = statistics.counted_kinds(np.hstack([rows_a, rows_b]), possible)
+    kinds, counts, place = resampling.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
     value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))
     interval = None
     if method == "posterior":  # an interval of examples, whose number the design effect reduces
-        effect = design_effect(statistics.influence(difference, counts)[place], clusters)
+        effect = design_effect(resampling.influence(difference, counts)[place], clusters)
         interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
         # From here on clusters stand in the place of examples: a row is the number of a unit. The
@@ -199,7 +199,7 @@ def bootstrap_difference(
         (rows_a, rows_b), units, make = cluster_units(
             clusters, (rows_a, rows_b), possible.reshape(-1, S), make
         )
-        kinds, counts, _ = statistics.counted_kinds(
+        kinds, counts, _ = resampling.counted_kinds(
             np.hstack([rows_a, rows_b]), units.reshape(-1, 2)
         )
         difference = _difference_of(make, kinds)
@@ -228,7 +228,7 @@ def bootstrap_difference(
     )
 
 
-def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
+def _of_all(statistic: resampling.Statistic, counts: Ints) -> float:
     """Returns the metric of all examples, 0 where it is undefined."""
     one_draw = counts[None, :].astype(np.float64)
     [value] = statistic(one_draw)
@@ -236,8 +236,8 @@ def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
 
 
 def _difference_of(
-    make: Callable[[Floats], statistics.Statistic], kinds: Floats
-) -> statistics.Statistic:
+    make: Callable[[Floats], resampling.Statistic], kinds: Floats
+) -> resampling.Statistic:
     """Returns a's metric less b's, as a function of how often each kind occurs.
 
     The columns are a's numbers, then b's.
@@ -313,10 +313,10 @@ def _exchange_p_of_mean(gaps: Floats, *, resamples: int, seed: int) -> float:
     distance = abs(float(gaps.mean()))
     rng = np.random.Generator(np.random.PCG64(seed))
     n_reached = 0
-    for rows in statistics.chunk_sizes(resamples, G):
+    for rows in resampling.chunk_sizes(resamples, G):
         signs = 2.0 * rng.integers(0, 2, (rows, G), dtype=np.int8) - 1
         exchanged = np.abs(np.einsum("rn,n->r", signs, gaps)) / G
-        n_reached += int((exchanged >= distance - statistics.SAME).sum())
+        n_reached += int((exchanged >= distance - resampling.SAME).sum())
     # The answers as they are count as one more exchange, so that p is never 0.
     return (1 + n_reached) / (1 + resamples)
 
@@ -482,7 +482,7 @@ def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
 
 
 def _exchange_test(
-    make: Callable[[Floats], statistics.Statistic], kinds: Floats, counts: Ints, *, resamples: int
+    make: Callable[[Floats], resampling.Statistic], kinds: Floats, counts: Ints, *, resamples: int
 ) -> float:
     """Returns the p value of a difference: 1 if the models answer all examples alike.
 
@@ -509,7 +509,7 @@ def _exchange_test(
 
 
 def _exchange_p(
-    statistic: statistics.Statistic, same_K: Ints, changed_J: Ints, *, resamples: int
+    statistic: resampling.Statistic, same_K: Ints, changed_J: Ints, *, resamples: int
 ) -> float:
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
@@ -538,12 +538,12 @@ def _exchange_p(
             gammaln(changed_J + 1) - gammaln(exchanges + 1) - gammaln(changed_J - exchanges + 1)
         )
         chance = np.exp((log_ways - changed_J * math.log(2)).sum(axis=1))
-        is_as_far = distance(exchanges.astype(np.float64)) >= observed - statistics.SAME
+        is_as_far = distance(exchanges.astype(np.float64)) >= observed - resampling.SAME
         return min(1.0, float(chance[is_as_far].sum()))
 
     rng = np.random.Generator(np.random.PCG64(_SEED))
     n_reached = 0
-    for rows in statistics.chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
+    for rows in resampling.chunk_sizes(resamples, same_K.size + 2 * changed_J.size):
         drawn = rng.binomial(changed_J, 0.5, size=(rows, changed_J.size)).astype(np.float64)
-        n_reached += int((distance(drawn) >= observed - statistics.SAME).sum())
+        n_reached += int((distance(drawn) >= observed - resampling.SAME).sum())
     return (1 + n_reached) / (1 + resamples)

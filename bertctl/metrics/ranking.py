@@ -12,7 +12,8 @@ import numpy as np
 
 from bertctl.arrays import Bools, Floats
 from bertctl.metrics.contributions import Contributions, mean_of_defined, ratio
-from bertctl.metrics.statistics import Statistic, mean_ranks
+from bertctl.metrics.resampling import Statistic
+from bertctl.metrics.statistics import mean_ranks
 
 Name = Literal["roc_auc", "average_precision"]
 

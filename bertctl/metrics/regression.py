@@ -12,7 +12,8 @@ import numpy as np
 
 from bertctl.arrays import Floats, Ints
 from bertctl.metrics.contributions import Contributions
-from bertctl.metrics.statistics import Statistic, mean_ranks
+from bertctl.metrics.resampling import Statistic
+from bertctl.metrics.statistics import mean_ranks
 
 
 def pearson(gold: Floats, predicted: Floats) -> Contributions:

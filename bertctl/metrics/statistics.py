@@ -65,7 +65,6 @@ examples, 150 examples lack it one time in four, and the interval of the mean th
 """
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -74,15 +73,17 @@ from typing import Literal
 import numpy as np
 
 from bertctl.arrays import Array, Floats, Ints
+from bertctl.metrics.resampling import (
+    SAME,
+    Statistic,
+    chunk_sizes,
+    defined_resamples,
+    left_out,
+    with_one_changed,
+)
 
 Method = Literal["bca", "percentile", "posterior"]
 
-Statistic = Callable[[Floats], Floats]
-"""A metric as a function of how often each kind of example occurs: (R, M) counts to (R,) values
-(NaN: undefined)."""
-
-CHUNK = 50_000
-"""Counts held in memory at a time (0.4 MB): as many as stay in a core's cache."""
 
 MAX_KINDS = 2_000
 """Kinds of examples for which the jackknife behind BCa's acceleration is computed; with more, n is
@@ -121,12 +122,6 @@ _LARGEST_EXPONENT = 700.0
 
 _LEAST_SHAPE = 0.5
 """Of the gamma distribution of a mean: that of one squared normal number."""
-
-_ROUNDS_OF_DRAWS = 20
-"""How often resamples without a defined value are drawn again, before fewer have to do."""
-
-SAME = 1e-12
-"""Values this close are the same: only the order of additions differs."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +313,7 @@ def bootstrap_interval(
         counts_M = counts
     value = float(np.nan_to_num(statistic(counts_M[None, :].astype(np.float64))[0]))
     rng = np.random.Generator(np.random.PCG64(seed))
-    drawn_R = _defined_resamples(statistic, counts_M, resamples, rng)
+    drawn_R = defined_resamples(statistic, counts_M, resamples, rng)
     if drawn_R.size == 0 or float(np.ptp(drawn_R)) <= SAME:
         return _unseen_interval(
             statistic,
@@ -379,7 +374,7 @@ def jackknife_interval(
         )
 
     present = np.flatnonzero(counts_M)
-    moves = _left_out(statistic, counts_M, present) - value
+    moves = left_out(statistic, counts_M, present) - value
     variance = (n - 1) / n * float((counts_M[present] * moves**2).sum())
     if variance <= SAME**2 or not scale.has_inside(value):
         return _unseen_interval(
@@ -571,35 +566,6 @@ def student_stretch(degrees: float, confidence: float = CONFIDENCE) -> float:
     return float(stdtrit(max(1.0, degrees), (1 + confidence) / 2)) / quantile_of_normal(confidence)
 
 
-def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
-    """Yields numbers of resamples that fit into memory at once, adding up to all."""
-    rows = max(1, CHUNK // max(1, width))
-    for start in range(0, resamples, rows):
-        yield min(rows, resamples - start)
-
-
-def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Ints, Ints]:
-    """Returns (M, S) different rows, (M,) how often each occurs, and (N,) which each row is.
-
-    The different rows are in lexicographic order. Unseen ones are among them, with a count of 0.
-
-    Args:
-        rows: (N, S) numbers of examples.
-        unseen: (P, S) kinds of rows that could occur.
-    """
-    if unseen is None:
-        everything = rows
-    else:
-        everything = np.vstack([rows, unseen])
-    if rows.shape[1] == 1:  # many times faster than for rows of several numbers
-        values, place = np.unique(everything[:, 0], return_inverse=True)
-        kinds = values[:, None]
-    else:
-        kinds, place = np.unique(everything, axis=0, return_inverse=True)
-    place = place.ravel()[: len(rows)]
-    return kinds, np.bincount(place, minlength=len(kinds)), place
-
-
 def mean_ranks(values_N: Floats) -> Floats:
     """Returns the rank of each value, from 1, equal ones at their mean rank.
 
@@ -608,75 +574,6 @@ def mean_ranks(values_N: Floats) -> Floats:
     _, place, sizes = np.unique(values_N, return_inverse=True, return_counts=True)
     mean_rank_of_group = np.cumsum(sizes) - (sizes - 1) / 2
     return mean_rank_of_group[place]
-
-
-def influence(statistic: Statistic, counts_M: Ints) -> Floats:
-    """Returns what one example of each kind adds, (M,).
-
-    These are jackknife pseudo-values; their mean is the metric.
-
-    Kinds that do not occur have 0.
-    """
-    pseudo_values = np.zeros(counts_M.size)
-    present = np.flatnonzero(counts_M)
-    counts = counts_M.astype(np.float64)
-    value = float(np.nan_to_num(statistic(counts[None, :])[0]))
-    n = float(counts.sum())
-    pseudo_values[present] = value + (n - 1) * (value - _left_out(statistic, counts_M, present))
-    return pseudo_values
-
-
-def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
-    """Returns the jackknife's values: the statistic without one example of each kind.
-
-    A value that is undefined is replaced by that of all examples.
-
-    Args:
-        statistic: Function of (R, M) counts.
-        counts_M: How often each kind occurs.
-        present: Numbers of the kinds to leave one example out of.
-    """
-    counts = counts_M.astype(np.float64)
-    without = _with_one_changed(statistic, counts, present, -1)
-    value = float(np.nan_to_num(statistic(counts[None, :])[0]))
-    return np.where(np.isnan(without), value, without)
-
-
-def _defined_resamples(
-    statistic: Statistic, counts_M: Ints, resamples: int, rng: np.random.Generator
-) -> Floats:
-    """Returns (R,) values of resamples in which the statistic is defined.
-
-    There are fewer than requested if few resamples define it.
-    """
-    values: list[Floats] = []
-    missing = resamples
-    for _ in range(_ROUNDS_OF_DRAWS):
-        drawn = np.concatenate([statistic(chunk) for chunk in _draw(counts_M, missing, rng)])
-        values.append(drawn[~np.isnan(drawn)])
-        missing -= values[-1].size
-        if missing == 0:
-            break
-    return np.concatenate(values)
-
-
-def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yields counts of resampled examples, (rows, M) at a time."""
-    n = int(counts_M.sum())
-    M = counts_M.size
-    # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which
-    # there are n.
-    few_kinds = n >= 4 * M
-    kind_of_example = np.repeat(np.arange(M), counts_M)
-    for rows in chunk_sizes(resamples, max(M, 1 if few_kinds else n)):
-        if few_kinds:
-            yield rng.multinomial(n, counts_M / n, size=rows).astype(np.float64)
-        else:
-            # One count over all rows: row r counts its kinds from r M on.
-            kinds = kind_of_example[rng.integers(0, n, (rows, n))]
-            numbers = kinds + M * np.arange(rows)[:, None]
-            counts = np.bincount(numbers.ravel(), minlength=rows * M)
-            yield counts.reshape(rows, M).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -707,7 +604,7 @@ def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
     if present.size > MAX_KINDS or n < 2:
         return _Moments()
 
-    jackknife = _left_out(statistic, counts_M, present)
+    jackknife = left_out(statistic, counts_M, present)
     weights = counts_M[present]
     influence = np.average(jackknife, weights=weights) - jackknife
     squares = float((weights * influence**2).sum())
@@ -766,7 +663,7 @@ def _unseen_interval(
     # If there are very many kinds, evenly spaced ones stand for all.
     kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))
     shrunk_counts_M = (1 - unseen_share) * counts_M.astype(np.float64)
-    moved_values = _with_one_changed(statistic, shrunk_counts_M, kinds, unseen_share * n)
+    moved_values = with_one_changed(statistic, shrunk_counts_M, kinds, unseen_share * n)
     low = min(value, float(np.nanmin(moved_values)))
     high = max(value, float(np.nanmax(moved_values)))
     # A value at an end of its scale (such as perfect ranks) may not move with any kind. It is no
@@ -777,21 +674,3 @@ def _unseen_interval(
     if math.isfinite(width) and value <= scale.lowest + SAME:
         high = max(high, scale.lowest + unseen_share * width)
     return low, high
-
-
-def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Ints, change: float) -> Floats:
-    """Returns the statistic for each of these kinds, with the count of that kind alone changed.
-
-    Args:
-        statistic: Function of (R, M) counts.
-        counts_M: How often each kind occurs.
-        kinds: (K,) numbers of the kinds.
-        change: Added to the count.
-    """
-    values: list[Floats] = []
-    for rows in chunk_sizes(kinds.size, counts_M.size):
-        changed = np.repeat(counts_M[None, :], rows, axis=0)
-        changed[np.arange(rows), kinds[:rows]] += change
-        values.append(statistic(changed))
-        kinds = kinds[rows:]
-    return np.concatenate(values)

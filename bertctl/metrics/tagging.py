@@ -25,7 +25,7 @@ from bertctl.metrics.contributions import (
     mean_of_defined,
     ratio,
 )
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.resampling import Statistic
 
 Entity = tuple[str, int, int]
 """Type, first word, word after the last one."""

@@ -29,7 +29,8 @@ from bertctl.errors import UnavailableError
 from bertctl.metrics.clusters import number_of
 from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference
-from bertctl.metrics.statistics import CONFIDENCE, SAME
+from bertctl.metrics.resampling import SAME
+from bertctl.metrics.statistics import CONFIDENCE
 from bertctl.reporting.runs import aligned
 from bertctl.run_documents.sweep_document import Verdict
 from bertctl.sweeps.plan import Choose, SweepPlan

@@ -153,7 +153,7 @@ def test_resamples_done_in_portions_are_the_same_as_at_once(monkeypatch):
         )
 
     at_once = intervals()
-    monkeypatch.setattr("bertctl.metrics.statistics.CHUNK", 1_000)
+    monkeypatch.setattr("bertctl.metrics.resampling.CHUNK", 1_000)
     assert intervals() == at_once
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bertctl.metrics import contributions
 from bertctl.metrics.contributions import Contributions, Metric, Proportion, ratio_statistic
-from bertctl.metrics.statistics import Statistic
+from bertctl.metrics.resampling import Statistic
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, Value, field
 
 
