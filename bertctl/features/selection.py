@@ -20,13 +20,13 @@ from bertctl.inference.run_inputs import ReadyRun
 from bertctl.metrics.value import MetricValue
 from bertctl.modeling.classifiers import (
     ClassifierSettings,
-    Folds,
     LinearFunction,
     choose_strength,
     fit,
     fit_mix,
     layer_mean,
 )
+from bertctl.modeling.folds import Folds
 from bertctl.modeling.layers import LayerChoice
 from bertctl.modeling.model import Model
 from bertctl.run_folder import SCHEMA

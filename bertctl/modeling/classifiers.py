@@ -6,17 +6,15 @@ Letters: N rows, D size of a vector, C outputs, K layers of a learned mix.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Bools, Floats, Floats32, Ints, sorted_unique
-from bertctl.data.splits import with_whole_groups
-from bertctl.errors import DataError
+from bertctl.arrays import Array, Floats, Floats32, Ints
+from bertctl.modeling.folds import Folds, make_folds
 from bertctl.modeling.logistic_path import cross_validated_logits
-from bertctl.words import count, listing
 
 LOGISTIC = "logistic-regression"
 RIDGE = "ridge"
@@ -64,153 +62,24 @@ class ClassifierSettings:
         """Returns whether a score is predicted."""
         return self.n_outputs == 1
 
-    def folds_of(self, labels: Array, groups: Ints | None) -> "Folds":
-        """Returns the folds of rows.
-
-        There are as many as the settings say, or fewer if the rarest label or the groups allow no
-        more.
-
-        A label with a single row stays in training in every fold, and does not limit their number.
+    def folds_of(self, labels: Array, groups: Ints | None) -> Folds:
+        """Returns the folds of rows; see `make_folds`.
 
         Args:
             labels: (N,), or (N, C) for several labels.
-            groups: (N,) number of each row's group, ascending. The rows of a group are held out
-                together, such as the words of a sentence. None if each row is a group.
+            groups: (N,) number of each row's group, ascending; None if each row is a group.
 
         Raises:
-            DataError: fewer than two rows (or groups) that could be held out.
+            DataError: Fewer than two rows (or groups) can be held out.
         """
-        from sklearn.model_selection import KFold, StratifiedKFold
-
-        if groups is None:
-            numbers = np.arange(len(labels))
-        else:
-            numbers = np.unique(groups, return_inverse=True)[1]
-        can_be_held_out = np.ones(len(labels), dtype=bool)
-        rarest = ""
-        rarest_count = len(labels)
-        single: tuple[str, ...] = ()
-        if self.stratify:
-            values, counts = np.unique(labels, return_counts=True)
-            single = tuple(self._label_name(value) for value in values[counts == 1])
-            can_be_held_out = _rows_to_hold_out(labels, numbers)
-            values, counts = np.unique(labels[can_be_held_out], return_counts=True)
-            if len(counts):
-                rarest_count = int(counts.min())
-                rarest = self._label_name(values[counts.argmin()])
-
-        n_groups = len(sorted_unique(numbers[can_be_held_out]))
-        if n_groups < 2:
-            raise DataError(
-                "cross-validation holds out rows of labels that have others, at least 2, and "
-                f"{n_groups} of the "
-                f"{count(len(labels), 'training row')} can be held out",
-                remedy="Give more rows of each label.",
-            )
-        n_folds = min(self.folds, rarest_count, n_groups)
-        limit = ""
-        if n_folds < self.folds:
-            limit = f"the label {rarest!r} has {count(rarest_count, 'training row')}"
-            if n_groups < rarest_count:
-                limit = f"there are {n_groups} training rows, or groups of rows that stay together"
-
-        shuffled = {"n_splits": n_folds, "shuffle": True, "random_state": self.seed}
-        fold_of_held_out = None
-        if self.stratify:
-            held_labels = labels[can_be_held_out]
-            fold_of_held_out = _fold_numbers(
-                StratifiedKFold(**shuffled).split(np.zeros(len(held_labels)), held_labels),
-                len(held_labels),
-            )
-            fold_of_held_out = self._with_whole_groups(
-                fold_of_held_out, numbers[can_be_held_out], n_folds
-            )
-        # Whole groups are put into folds at random if there are no labels to stratify by, or if
-        # stratified folds of whole groups would differ too much in size.
-        if fold_of_held_out is None:
-            held_numbers = np.unique(numbers[can_be_held_out], return_inverse=True)[1]
-            fold_of_group = _fold_numbers(KFold(**shuffled).split(np.arange(n_groups)), n_groups)
-            fold_of_held_out = fold_of_group[held_numbers]
-
-        fold_of_row = np.full(len(labels), NEVER_HELD_OUT, dtype=np.int64)
-        fold_of_row[can_be_held_out] = fold_of_held_out
-        return Folds(
-            fold_of_row,
-            n_folds,
+        return make_folds(
+            labels,
+            groups,
             requested=self.folds,
-            limit=limit,
-            single_labels=single,
+            seed=self.seed,
+            stratify=self.stratify,
+            label_names=self.labels,
         )
-
-    def _label_name(self, number: int) -> str:
-        if self.labels:
-            return self.labels[int(number)]
-        return str(number)
-
-    @staticmethod
-    def _with_whole_groups(fold_of_row: Ints, numbers: Ints, n_folds: int) -> Ints | None:
-        """Returns the fold of each row with all rows of a group in one fold.
-
-        None if the folds would then differ too much in size.
-
-        Args:
-            fold_of_row: (N,) number of each row's fold.
-            numbers: (N,) number of each row's group.
-            n_folds: How many folds there are.
-        """
-        order = np.argsort(numbers, kind="stable")
-        sizes = np.bincount(np.unique(numbers, return_inverse=True)[1])
-        members = np.split(order, np.cumsum(sizes)[:-1])
-        target_sizes = [len(fold_of_row) / n_folds] * n_folds
-        return with_whole_groups(fold_of_row, [group.tolist() for group in members], target_sizes)
-
-
-NEVER_HELD_OUT = -1
-"""Number of the fold of rows that stay in training in every fold."""
-
-
-@dataclass(frozen=True)
-class Folds:
-    """Folds of a cross-validation.
-
-    Attributes:
-        fold_of_row: (N,) fold in which each row is held out, from 0; `NEVER_HELD_OUT` for rows that
-            never are.
-        number: How many folds there are.
-        requested: How many were asked for.
-        limit: Why there are fewer than that; empty where there are not.
-        single_labels: Labels with a single row, which stays in training.
-    """
-
-    fold_of_row: Ints
-    number: int
-    requested: int
-    limit: str = ""
-    single_labels: tuple[str, ...] = ()
-
-    @property
-    def is_held_out(self) -> Bools:
-        """(N,) whether a row is held out in one of the folds."""
-        return np.asarray(self.fold_of_row != NEVER_HELD_OUT)
-
-    def sentences(self) -> list[str]:
-        """Returns what a person should know about these folds.
-
-        It is nothing where they are as requested.
-        """
-        sentences = []
-        if self.limit:
-            sentences.append(
-                f"cross-validation: {self.number} folds instead of {self.requested}, as "
-                f"{self.limit}"
-            )
-        if self.single_labels:
-            sentences.append(
-                f"cross-validation: {count(len(self.single_labels), 'label')} with a single "
-                "training row "
-                f"({listing(self.single_labels, 8)}), which stays in training in every fold"
-            )
-        return sentences
 
 
 @dataclass(frozen=True)
@@ -669,33 +538,6 @@ def _for_all_labels(
     all_weights[trained_labels] = weight
     all_biases[trained_labels] = bias
     return all_weights, all_biases
-
-
-def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
-    """Returns (N,) whether a row may be held out.
-
-    A row may not if it is the only one with its label that may. Then no row of its group may, as
-    the rows of a group are held out together.
-
-    Args:
-        labels: (N,) labels.
-        numbers: (N,) number of the group of each row.
-    """
-    may_be_held_out = np.ones(len(labels), dtype=bool)
-    while True:
-        values, counts = np.unique(labels[may_be_held_out], return_counts=True)
-        is_single = may_be_held_out & np.isin(labels, values[counts == 1])
-        if not is_single.any():
-            return may_be_held_out
-        may_be_held_out &= ~np.isin(numbers, numbers[is_single])
-
-
-def _fold_numbers(folds: Iterable[tuple[Ints, Ints]], n: int) -> Ints:
-    """Returns (n,) the fold that holds out each row, from scikit-learn's pairs of indices."""
-    fold_numbers = np.empty(n, dtype=np.int64)
-    for fold, (_, held_out) in enumerate(folds):
-        fold_numbers[held_out] = fold
-    return fold_numbers
 
 
 def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:
