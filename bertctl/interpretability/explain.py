@@ -316,4 +316,9 @@ def answered_rows(run: NetworkRun, lines: Sequence[Line]) -> Rows:
     for line in lines:
         for name in names:
             columns[name].append(line[name])
-    return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))
+    return Rows(
+        split="errors",
+        columns=columns,
+        ids=[str(line["id"]) for line in lines],
+        source=str(run.folder.path),
+    )

@@ -410,7 +410,7 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     if testable:
         best = max(testable, key=lambda choice: choice.precision)
         shortfall = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
-    else:
+    else:  # fewer yes answers than `fewest`, at any threshold
         shortfall = "there are fewer"
     raise DataError(
         f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new examples: "

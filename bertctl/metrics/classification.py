@@ -153,6 +153,7 @@ def _summed(label_M: Ints, n_labels: int) -> Callable[[Floats], Floats]:
     labels, starts = np.unique(label_M[order], return_index=True)
 
     def summed(counts: Floats) -> Floats:
+        """Returns (R, C) sums of (R, M) counts by label; `order` puts kinds of a label together."""
         sums = np.zeros((len(counts), n_labels))
         sums[:, labels] = np.add.reduceat(counts[:, order], starts, axis=1)
         return sums

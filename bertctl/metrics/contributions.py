@@ -337,7 +337,8 @@ class Contributions:
         clusters = self.clusters
         # The jackknife computes the metric once for each unit, so there may not be too many.
         if clusters is None and n > statistics.MAX_KINDS:
-            clusters = np.arange(n) % (statistics.MAX_KINDS // 4)
+            n_blocks = statistics.MAX_KINDS // 4
+            clusters = np.arange(n) % n_blocks
         if self.family != "statistic":
             return self.value + cluster_means(self._linear - self.value, clusters)
         if clusters is None:

@@ -44,6 +44,11 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
     probabilities = np.stack(ranks, axis=1) / len(probabilities)
 
     def make(rows_MS: Floats) -> Statistic:
+        """Returns the mean over C labels as a function of (R, M) counts of M examples.
+
+        Args:
+            rows_MS: (M, 2 C) whether an example has each label, then its rank for each label.
+        """
         labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
         return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 

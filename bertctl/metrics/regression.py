@@ -94,6 +94,7 @@ def rmse(gold: Floats, predicted: Floats) -> Contributions:
     errors = ((gold - predicted) ** 2)[:, None]
 
     def make(rows_MS: Floats) -> Statistic:
+        """Returns the root of the mean of (M, 1) squared errors, by (R, M) counts of rows."""
         return lambda counts: np.sqrt(
             np.einsum("rm,m->r", counts, rows_MS[:, 0]) / counts.sum(axis=1)
         )
@@ -127,7 +128,7 @@ def r2(gold: Floats, predicted: Floats) -> Contributions:
         squared_errors = (x - rows_MS[:, 1]) ** 2
 
         def statistic(counts_RM: Floats) -> Floats:
-            """Returns (R,) R squared, of counts of the rows: `x` are their gold scores."""
+            """Returns (R,) R squared of counts of rows with gold scores x and `squared_errors`."""
             # einsum, not a matrix product: the same bits with any number of BLAS threads.
             n = counts_RM.sum(axis=1)
             unexplained = np.einsum("rm,m->r", counts_RM, squared_errors)

@@ -116,8 +116,7 @@ def entity_set(tags: tuple[str, ...]) -> frozenset[Entity]:
 def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contributions:
     """Returns the share of words with the right tag.
 
-    As in conlleval, two tags of entities are also the same if one of them only ends with a hyphen
-    more: `B-` and `B`.
+    As in conlleval, `B-` and `B` are the same tag of an entity.
 
     Args:
         gold: N sentences of tags, at least one.

@@ -238,11 +238,15 @@ def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) 
 def _made_trainable(fitted: LinearFunction, labels: Array) -> LinearFunction:
     """Returns a fitted function with the numbers of a head that is trained further.
 
-    With one label per row, the answers stay the same if all logits are moved alike: here their mean
-    becomes 0, as two labels may have their odds in one logit. A label that no row has gets a bias
-    below those of the others. With several labels per row, a label that no row or every row has
-    gets the odds that it would have with one more row of each kind. From a probability of 0 or 1,
-    training could not move it.
+    The bias of a label that no row has stands for a probability of 0, which training could hardly
+    change. So it gets another bias.
+
+    With one label per row, this bias is a little below those of the other labels. The logits are
+    also moved so that their mean over the labels is 0, which changes no answer: the regression of
+    two labels has all of the odds in the second logit, and a head has half of them in each.
+
+    With several labels per row, a label that no row or every row has gets the odds that it would
+    have with one more row of each kind.
 
     Args:
         fitted: The regression.

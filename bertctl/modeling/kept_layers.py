@@ -153,7 +153,7 @@ def _select_in_transformers(network: Any, layers: Sequence[int]) -> None:
         network: Its configs are changed in place.
         layers: Numbers of the layers that are kept, counted from 1 at the bottom.
     """
-    # Modules share configs, and each config is changed once: it loses entries of its lists.
+    # Modules share configs. Each config is changed once, or its lists would lose entries again.
     configs = {
         id(part.config): part.config for part in network.modules() if hasattr(part, "config")
     }

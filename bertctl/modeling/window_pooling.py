@@ -68,8 +68,8 @@ class WindowPooling(nn.Module):
     def _pool(self, vectors: Tensor) -> Tensor:
         """Returns (D,) one vector of a text, from the (W, D) vectors of its windows in order."""
         if self.how == "attention":
-            # AdamW moves each number of the query by about the learning rate, which is one for an
-            # encoder and small for a new weight. The root of D makes up for that.
+            # AdamW moves each number of the query by about the learning rate. This rate is made for
+            # the encoder, and too small for a new weight: the root of D makes up for that.
             root = math.sqrt(vectors.shape[1])
             # The position of a window matters as well: two more numbers mark the first and the last
             # one.
@@ -110,11 +110,11 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         `alone` is the network's own forward pass, `last` its last layer. A hook puts the layer's
         inputs in place of its outputs, the logits.
         """
-        # Each chunk has half-precision copies of the weights of its own: the gradients of one that
-        # they share would be added up in half precision.
+        # Autocast copies the weights to half precision anew for each chunk. The gradients of one
+        # shared copy would be added up in half precision.
         torch.clear_autocast_cache()
-        # What is kept of each chunk is small, and lies between freed blocks of the heap, which
-        # would grow with each chunk.
+        # The heap would grow with each chunk: the little that is kept of a chunk lies between its
+        # freed blocks.
         trim_heap()
         with last.register_forward_hook(lambda _, hook_inputs, __: hook_inputs[0]):
             last_inputs: Tensor = alone(**inputs).logits

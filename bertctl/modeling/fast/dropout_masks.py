@@ -34,8 +34,9 @@ def draw_mask(count: int, share: float) -> Tensor | None:
     """
     if not share:
         return None
-    # An element has 16 random bits, a number from -2^15 to 2^15 - 1. It is kept if the number is at
-    # least the share's: the comparison gives 1 and its negation -1, which has all bits set.
+    # An element has 16 random bits, a number from -2^15 to 2^15 - 1. The lowest numbers, a share of
+    # `share`, leave their elements out. For others the comparison gives 1, and the negation makes
+    # it -1, which has all bits set.
     bits = (
         torch.empty((count + 3) // 4, dtype=torch.int64)
         .random_(-(1 << 63), None)

@@ -82,8 +82,8 @@ class FastLinear(nn.Module):
         """Returns (..., C) products of (..., D) inputs."""
         if not torch.is_grad_enabled():
             return self.product(x, self.weight, self.bias, "gelu" if self.has_gelu else "none")
-        # The function computes a matrix. With more dimensions it would return a view, and torch
-        # would forbid changing the outputs in place.
+        # With a gradient. The function gets a matrix: with more dimensions it would return a view,
+        # and torch forbids changing such a view in place.
         outputs: Tensor = _through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
         if self.has_gelu:
             return nn.functional.gelu(outputs)

@@ -105,7 +105,7 @@ def _roberta(architecture: str) -> Family:
     Args:
         architecture: How the names of the classes in transformers begin, such as `Roberta`.
     """
-    # Of the field of config.json with the head's dropout: the head for choices has another one.
+    # The field of config.json with the head's dropout: the head for choices has another field.
     of_heads = {**_HEADS, "MultipleChoice": _HIDDEN}
     return Family(
         encoder="roberta",
