@@ -212,9 +212,20 @@ class MergedParts:
         return counts
 
     def copy(self, chunks: Iterable[Rows], out: TextIO) -> None:
-        """Copies the answers to all rows, as they were written."""
+        """Writes the lines of all shards into one file, in the order of the rows.
+
+        Parts of a table have a header each, which must be the same. It is written once.
+
+        Args:
+            chunks: All rows that the shards answered, by which the shards are checked.
+            out: The merged file.
+
+        Raises:
+            UsageError: The headers or the rows differ.
+        """
         headers = [document["header"] for document in self._documents if document["header"]]
-        if len(set(headers)) > 1:
+        have_same_columns = len(set(headers)) <= 1
+        if not have_same_columns:
             raise UsageError(
                 f"{self._paths[0].parent}: the shards have different columns", remedy=AGAIN
             )

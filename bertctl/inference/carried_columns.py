@@ -55,19 +55,22 @@ class KeptColumns:
         """
         if self.names == ():
             return {}
-        answer_columns = {*canonical, *_INTERNAL} - {"label"}
+        shown_anyway = {*canonical, *_INTERNAL} - {"label"}
+        not_carried = set(shown_anyway)
+        if rows.file_names.get("id") == "id":  # answers have this column as their `id`
+            not_carried.add("id")
         available = {
             _name_in_file(column, rows, canonical): values
             for column, values in rows.columns.items()
-            if column not in answer_columns
-            and not (column == "id" and rows.file_names.get("id") == "id")
+            if column not in not_carried
         }
         if self.names is None:
             return available
 
-        # By name, columns can be asked for that answers show anyway, under the task's name.
+        # Columns that answers show anyway, under the task's name, can be asked for by their name in
+        # the file. `id` can be asked for, too, and adds nothing: every answer has it.
         nameable = dict(available)
-        for column, name in _texts(rows, answer_columns).items():
+        for column, name in _texts(rows, shown_anyway).items():
             nameable[name] = rows.columns[column]
         for name in self.names:
             if name not in nameable and name != "id":
@@ -90,14 +93,18 @@ def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
 
 
 def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
-    """Returns what the file calls a column of rows.
+    """Returns what the file calls a column of rows, as answers name it.
 
-    The ids of answers are `id`, those of the file `file_id`.
+    Args:
+        column: Name of the column in the rows.
+        rows: Some rows of the file.
+        canonical: Names of the columns that the task reads, such as `text`.
     """
-    if column == "id":
+    if column == "id":  # in an answer, `id` is the id of the answer
         return "file_id"
     if column == "label":
         return rows.file_names.get("label", "label")
+    # If `text` is read from another column, the file's own `text` is called `file_text` in rows.
     for name in canonical:
         if column == beside_canonical(name):
             return name

@@ -258,15 +258,22 @@ class _Collected:
         return self._scorer
 
     def add(self, indices: Ints, batch: Any, batch_outputs: Any) -> None:
-        """Takes what was computed of some windows."""
+        """Puts the outputs and losses of a batch into the arrays of the whole split.
+
+        Args:
+            indices: (B,) numbers of the batch's windows.
+            batch: The batch.
+            batch_outputs: What the network gave for it.
+        """
         features = self.features
-        predictions = features.prediction_indices(indices)
+        # A window may have several predictions, such as one for each word, or none.
+        prediction_indices = features.prediction_indices(indices)
         arrays = self._task.collect_outputs(batch_outputs, batch, features, indices)
         for name, values in arrays.items():
             if name not in self._outputs:
                 shape = (features.num_predictions, *values.shape[1:])
                 self._outputs[name] = np.zeros(shape, dtype=values.dtype)
-            self._outputs[name][predictions] = values
+            self._outputs[name][prediction_indices] = values
         window_losses = self._scorer.losses(batch_outputs, batch)
         if window_losses is not None:
             if self._losses is None:
@@ -320,47 +327,52 @@ def forward_together(
     """
     first_engine = engines[0]
     workers = first_engine.workers
-    collected = [
+    # One for each engine: its features, and the results of its batches so far.
+    collectors = [
         _Collected(engine, task, task.scored(windows))
         for engine, task, windows in zip(engines, tasks, features, strict=True)
     ]
-    windows = collected[0].features
+    # The plan has the windows of each batch. It is one plan, as all lengths are the same.
+    windows = collectors[0].features
     plan = evaluation_plan(windows.lengths, batch_size, one_length=first_engine.padding.unwanted)
-    # A process without a batch of its own computes the first one, to know the shapes; it adds
-    # nothing to the sum.
-    mine = plan[workers.rank :: workers.count] or plan[:1]
+    mine = plan[workers.rank :: workers.count]
+    has_batches = bool(mine)
+    if not has_batches:
+        # This process computes the first batch, too, to know the shapes of the results. It adds
+        # zeros to the sum.
+        mine = plan[:1]
     n_windows_done = 0
     n_tokens_done = 0
     n_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
 
     def batches_of(indices: Ints) -> tuple[Ints, list[Any]]:
         """Returns the numbers of windows as they are, and the batch that each engine makes."""
-        batches = [of_engine.scorer.batch(of_engine.features, indices) for of_engine in collected]
+        batches = [collector.scorer.batch(collector.features, indices) for collector in collectors]
         return indices, batches
 
     def forward(numbered: tuple[Ints, list[Any]]) -> tuple[Ints, list[Any], list[Any]]:
         """Returns what `batches_of` gave, and the outputs of each engine for its batch."""
         indices, batches = numbered
         outputs = [
-            of_engine.scorer.forward(batch)
-            for of_engine, batch in zip(collected, batches, strict=True)
+            collector.scorer.forward(batch)
+            for collector, batch in zip(collectors, batches, strict=True)
         ]
         return indices, batches, outputs
 
     try:
-        batch_sizes = (int(windows.lengths[indices].max()) * len(indices) for indices in mine)
-        largest = max(batch_sizes, default=0)
-        threads = min(engine.at_once(largest) for engine in engines)
+        padded_tokens = (int(windows.lengths[indices].max()) * len(indices) for indices in mine)
+        most_tokens = max(padded_tokens, default=0)
+        threads = min(engine.at_once(most_tokens) for engine in engines)
         with contextlib.ExitStack() as stack:
             for engine in engines:
                 stack.enter_context(engine.backend.inference())
             numbered_batches = map(batches_of, mine)
-            scorer = collected[0].scorer
+            scorer = collectors[0].scorer
             for indices, batches, outputs in scorer.each(forward, numbered_batches, threads):
-                for of_engine, batch, batch_outputs in zip(
-                    collected, batches, outputs, strict=True
+                for collector, batch, batch_outputs in zip(
+                    collectors, batches, outputs, strict=True
                 ):
-                    of_engine.add(indices, batch, batch_outputs)
+                    collector.add(indices, batch, batch_outputs)
                 # Other processes are about as far as this one.
                 n_windows_done = min(n_windows_done + len(indices) * workers.count, len(windows))
                 # Long windows come first and take longest, so tokens tell how much time is left.
@@ -369,8 +381,7 @@ def forward_together(
                 listener.advance(phase, n_windows_done, len(windows), share=share)
     finally:
         listener.finish(phase)
-    has_batches = workers.rank < len(plan)
-    return [of_engine.result(has_batches=has_batches) for of_engine in collected]
+    return [collector.result(has_batches=has_batches) for collector in collectors]
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:

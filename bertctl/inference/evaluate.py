@@ -73,7 +73,14 @@ class SplitResult:
         return scores
 
     def thorough(self, recipe: Recipe) -> "SplitResult":
-        """Returns the same with the intervals that are written down, on up to 10,000 resamples."""
+        """Returns this result with an interval for each metric, as metrics.json has them.
+
+        Evaluations during training compute the values alone. The intervals take up to 10,000
+        resamples.
+
+        Args:
+            recipe: Says resamples, seed and metric scripts.
+        """
         return replace(
             self,
             metrics=_measured(
@@ -121,7 +128,9 @@ def evaluate_split(
         listener=listener,
     )
     window_losses = passed.losses
-    if window_losses is None:  # of embeddings a loss looks at all rows, and a window is a row
+    # Losses of embeddings may compare all texts of the split, so no batch has them. In these tasks
+    # each row is one window.
+    if window_losses is None:
         window_losses = task.row_losses(passed.outputs, features)
     if window_losses is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
@@ -369,7 +378,14 @@ def write_predictions(
 def metrics_document(
     results: Mapping[str, SplitResult], *, primary: str, selection: str
 ) -> dict[str, Any]:
-    """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
+    """Returns the content of metrics.json, without times and dates: equal runs write equal bytes.
+
+    Args:
+        results: Split name -> its scores.
+        primary: Name of the metric that chose the best weights.
+        selection: Name of the split on which they were chosen.
+    """
+    # All splits have the same positive label, or none.
     positive = next((result.task.answers.positive for result in results.values()), None)
     metrics = {}
     for split, result in results.items():

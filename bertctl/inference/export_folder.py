@@ -81,7 +81,10 @@ class ExportFolder:
         return Padding(padding.id, left=padding.left, unwanted=padding.unwanted)
 
     def tokenizer(self) -> "Tokenizer":
-        """Returns the tokenizer as the model was used with it."""
+        """Returns the tokenizer of the exported model, which neither pads nor truncates.
+
+        A tokenizer.json may switch on both. Windows are cut and padded by bertctl itself.
+        """
         from tokenizers import Tokenizer
 
         path = self.path / "tokenizer.json"
@@ -94,12 +97,12 @@ class ExportFolder:
     def session(
         self, threads: int, *, accept_drift: float | None = None, outputs: Sequence[str] = ()
     ) -> GraphSession:
-        """Returns the graph, ready to compute, once its numbers here are those of the export.
+        """Opens the graph, and checks that it computes on this machine what it did at the export.
 
         Args:
             threads: Number of threads that compute.
             accept_drift: Largest difference that is accepted; None for what the proof allows.
-            outputs: Those that are needed; all where none is named.
+            outputs: Names of the outputs that are needed; empty for all.
 
         Raises:
             UnavailableError: The runtime is not installed.

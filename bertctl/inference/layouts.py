@@ -35,10 +35,10 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def layout_of(output: Path | None) -> str:
-    """Returns the layout that the suffix of a file says, before .gz; JSON Lines where it says none.
+    """Returns the layout of answers by a file's suffix (before `.gz`), otherwise JSON Lines.
 
     Raises:
-        UsageError: The suffix of a layout that there is not for answers.
+        UsageError: The suffix is of a format in which answers can't be written, such as Parquet.
     """
     if output:
         name = suffix_of(output).removeprefix(".")

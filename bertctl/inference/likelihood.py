@@ -140,9 +140,13 @@ class Scorer:
         return encoding
 
     def _answers(self, texts: Sequence[tuple[str, Encoding]]) -> Iterator[dict[str, Any]]:
-        """Yields the log-likelihood of each text, its tokens' and what follows from them.
+        """Yields the answer to each text: its log-likelihood, and the one of each of its tokens.
 
-        The log-likelihood of a token is that of the token itself in the place where it is masked.
+        Each token is masked in a line of its own. Its log-likelihood is the log-probability that
+        the model gives to this token at the mask.
+
+        Args:
+            texts: Texts with their tokens.
         """
         lines: list[MaskedLine] = []
         gold: list[int] = []

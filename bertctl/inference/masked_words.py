@@ -110,9 +110,13 @@ class MaskedModel:
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
         """Yields the number of each line, in any order, and its (K, V) log-probabilities.
 
-        There is a row for each of the line's K masked places.
+        They are those of the whole vocabulary at each of the line's K masked places.
+
+        Args:
+            lines: Lines of tokens, with the places that are asked for.
         """
-        # A batch has so many tokens that the logits of its masked places fit into memory.
+        # Logits at masked places take most of the memory. A batch with this budget of tokens has at
+        # most `places_at_once` masked places, however short its lines are.
         shortest = min(len(line.ids) for line in lines)
         most_places = max(len(line.places) for line in lines)
         tokens_per_place = shortest // most_places or 1
@@ -124,16 +128,17 @@ class MaskedModel:
             positions = []
             for row, i in enumerate(indices):
                 positions += [(row, starts[row] + place) for place in lines[i].places]
+            # Rows and columns of these positions, as an index of (B, T, D) and (B, T, V) arrays.
             masked = tuple(map(list, zip(*positions, strict=True)))
-            # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that
-            # is a layer.
+            # The hook hands only the masked positions to the output layer, so that it computes
+            # (1, K, V) logits and not (B, T, V).
             head: Any = self._engine.network.get_output_embeddings()
             hook = head.register_forward_pre_hook(_keeping_positions(masked))
             with self._engine.backend.inference(), hook:
                 logits = self._engine.backend(**inputs).logits
             if logits.shape[:2] == (1, len(positions)):
                 logits = logits[0]
-            else:  # the head is no layer, and has computed all places
+            else:  # this network computes logits without a call of the layer, so no hook ran
                 logits = logits[masked]
             counts = [len(lines[i].places) for i in indices]
             yield from zip(
@@ -152,8 +157,9 @@ class MaskedModel:
 
         `masks` has for each mask the words that fit, the likeliest first.
 
-        A word's score is its probability. One of several tokens stands in the place of as many
-        masks, and its score is the product of their probabilities, each without knowing the others.
+        A word's score is its probability. For a word of several tokens the mask is replaced by one
+        mask for each token. Its score is the product of the tokens' probabilities, each computed
+        without knowing the other tokens.
 
         Args:
             texts: Some at a time, each with at least one mask.
@@ -170,17 +176,22 @@ class MaskedModel:
         number = 0
         for text_batch in _text_batches(texts):
             encodings = [self._encode(text, number + i) for i, text in enumerate(text_batch)]
-            variants = [self._variants(encoding, mask_counts) for encoding in encodings]
-            lines = list(itertools.chain.from_iterable(variants))
+            # The model reads a text once for each of its masks and each number of masks there.
+            lines_of_texts = [self._variants(encoding, mask_counts) for encoding in encodings]
+            lines = list(itertools.chain.from_iterable(lines_of_texts))
             logarithms_of_line = {
                 i: finite(values.cpu().numpy(), self.name) for i, values in self.logarithms(lines)
             }
-            logarithms = (logarithms_of_line[i] for i in range(len(lines)))
-            for text, encoding, text_lines in zip(text_batch, encodings, variants, strict=True):
+            line_number = 0
+            for text, encoding, text_lines in zip(
+                text_batch, encodings, lines_of_texts, strict=True
+            ):
                 # Logarithms by the place of the mask, and by the number of masks in its place.
                 by_place: dict[int, dict[int, Floats32]] = {}
                 for line in text_lines:
-                    by_place.setdefault(line.places[0], {})[len(line.places)] = next(logarithms)
+                    by_count = by_place.setdefault(line.places[0], {})
+                    by_count[len(line.places)] = logarithms_of_line[line_number]
+                    line_number += 1
 
                 masks = []
                 for place, by_count in by_place.items():
@@ -289,16 +300,22 @@ def _ranked(
 ) -> list[tuple[float, list[int]]]:
     """Returns the words for one mask with the logarithm of their scores, the likeliest first.
 
+    The score of a word of several tokens is the product of their probabilities.
+
     Args:
-        by_count: For each number of masks in the place of one, (K, V) logarithms of probabilities.
-        target_ids: Tokens of each word that is scored. Without any, the vocabulary's likeliest.
-        top_k: Number of words, where there are no targets.
+        by_count: Number of masks K that replaced the mask -> (K, V) log-probabilities of the
+            vocabulary at these masks. A word of K tokens is scored with K masks.
+        target_ids: Token ids of each word to score. If it is empty, the words are the likeliest
+            tokens of the vocabulary.
+        top_k: Number of words if there are no targets.
     """
     words = target_ids
     if not words:
-        words = np.argsort(-by_count[1][0], kind="stable")[:top_k, None].tolist()
+        single_mask = by_count[1][0]
+        words = np.argsort(-single_mask, kind="stable")[:top_k, None].tolist()
     sums = []
     for ids in words:
+        # Token k of the word is scored at mask k.
         logarithms = by_count[len(ids)][range(len(ids)), ids]
         sums.append(float(logarithms.sum(dtype=np.float64)))
     return sorted(zip(sums, words, strict=True), key=lambda scored: -scored[0])
@@ -307,11 +324,10 @@ def _ranked(
 def filled_text(
     tokenizer: Tokenizer, mask: AddedToken | None, ids: Sequence[int], before: str, after: str
 ) -> str:
-    """Returns a text with tokens in the place of its mask, as they would be read together.
+    """Returns a text with tokens in the place of its mask, and with the right spaces around them.
 
-    As `fill-mask` of transformers has it, but that the text around them stays as it was written. A
-    mask such as RoBERTa's takes the blank before it, and a word has its blank in its own token.
-    Special tokens are no words.
+    It is what `fill-mask` of transformers returns, but the rest of the text stays as it was
+    written. Special tokens among the tokens are left out.
 
     Args:
         tokenizer: The tokenizer that has read the text.
@@ -323,27 +339,35 @@ def filled_text(
     word = tokenizer.decode(ids, skip_special_tokens=True)
     piece = tokenizer.id_to_token(ids[0]) or ""
     prefix = continuation_prefix(tokenizer)
+    # The token continues the word before it, as `##ing` does in WordPiece.
     if prefix and piece.startswith(prefix) and before.strip():
         return before.rstrip() + word.removeprefix(prefix) + after
-    # The prediction is a word of its own, though the mask touched another one.
+    # The token begins a word, though there was no space before the mask: "un[MASK]".
     if prefix and word and before[-1:].isalnum():
         return f"{before} {word}{after}"
+    # A mask such as RoBERTa's contains the spaces beside it.
     if mask is not None and mask.lstrip:
         before = before.rstrip()
     if mask is not None and mask.rstrip:
         after = after.lstrip()
-    # The tokenizer decodes it as if the text began here, without its space.
+    # A token of SentencePiece begins with a mark for the space before the word. `decode` drops this
+    # space from the first token, as a text doesn't begin with one.
     if before and piece.startswith(PIECE_SPACE) and not word.startswith(" "):
         word = f" {word}"
     return before + word + after
 
 
 def _no_head(source: ModelSource, reason: str) -> UsageError:
-    """Returns the refusal of a model without a masked-word head, with models that have one."""
-    # Of the catalog, those that were pretrained on masked words and not fine-tuned afterwards.
-    names = ", ".join(
-        row.name for row in MODELS.values() if re.match("masked(?!.*, then)", row.objective)
-    )
+    """Returns the refusal of a model without a masked-word head, with models that have one.
+
+    Args:
+        source: The model.
+        reason: Why its head is missing, as the end of the sentence.
+    """
+    # An objective such as "masked words, then pairs of texts" is of a fine-tuned model: only the
+    # first step trained the head, and the head was dropped in the second one.
+    only_masked_words = re.compile("masked(?!.*, then)")
+    names = ", ".join(row.name for row in MODELS.values() if only_masked_words.match(row.objective))
     return UsageError(
         f"'{source.name}' has no trained masked-word head: {reason}",
         remedy=f"Models that have one: {names}; or give the folder of a model that was saved with "

@@ -23,16 +23,16 @@ def refuse_changed_rows(
 ) -> None:
     """Refuses splits whose rows are not those that a run was trained and scored with.
 
-    A validation split that was held out would be drawn anew from a file that has changed, training
-    rows among it.
+    If a validation split was drawn from the training file and this file has changed, the split is
+    drawn again, and rows that the run was trained on get into it.
 
     Args:
         folder: The run.
         recipe: The run's, with what the caller changed.
         named_fields: Fields that the caller named.
         data: The splits as they were read now.
-        used: The splits that are scored or answered: a training file may have grown beside a
-            validation file.
+        used: Names of the splits that are scored or answered. Other splits may have changed, such
+            as a training file that has grown.
 
     Raises:
         DataError: The rows, or columns of them that metrics are sliced by, have changed.

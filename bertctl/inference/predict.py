@@ -393,18 +393,20 @@ def unlabelled_rows(
     The first ones are read and checked at once, before any answer is written. Rows have labels only
     if the layout of the answers shows them.
 
+    Some layouts name a row by its id only, as SQuAD's does. For these all rows are read first, to
+    see that no id occurs twice.
+
     Args:
         run: Says how the rows are read.
         source: A path or a pattern, several of them that are read as one file, `-`, or rows in
             memory.
         kind: Format of the file; by its suffix when None.
-        layout: Layout of the answers, such as `jsonl`. Where they are written by their ids, all
-            rows are looked at first.
+        layout: Layout of the answers, such as `jsonl`.
         listener: Receives what was guessed.
         skipped: Collects the rows that can't be read.
 
     Raises:
-        DataError: Two rows have the same id, where answers are written by it.
+        DataError: Two rows have the same id, and the layout names rows by their ids.
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
@@ -428,7 +430,7 @@ def unlabelled_rows(
     if first_chunk is None:
         return iter(())
     run.check_pairs(first_chunk)
-    if by_id:  # this chunk is all rows
+    if by_id:  # without `chunk_rows` the first chunk is all rows
         require_distinct_ids(first_chunk)
         listener.expect(len(first_chunk))
         return first_chunk.parts(CHUNK)
@@ -436,7 +438,7 @@ def unlabelled_rows(
 
 
 def _is_by_id(run: TrainedRun, layout: str) -> bool:
-    """Returns whether a layout writes answers by the rows' ids, which must then be different."""
+    """Returns whether a layout names rows by their ids only, so that no id may occur twice."""
     return layout in run.task.formats and run.task.formats[layout].by_id
 
 
@@ -639,7 +641,7 @@ def _write_part(
     Returns:
         Counts of the shard, and its file.
     """
-    [record] = sharing.paths
+    [record] = sharing.paths  # a shard has one record, its own
     assert destination.output is not None  # noqa: S101 - `Sharing.read` refuses shards without -o
     assert sharing.shard is not None  # noqa: S101
     part = part_path(destination.output, destination.layout, sharing.shard)
@@ -728,7 +730,8 @@ def predict_glue(
         )
     all_splits = run_on_data.load_data([*paths], listener=listener).splits
     splits = {split: all_splits[split] for split in paths}
-    # Only hashed, and the base of a shard's path: `write_glue` writes to `paths`.
+    # Nothing is written to it: files of the GLUE server go to `paths`. It gives the hash of the
+    # settings and the path of a shard's part.
     destination = Destination(output, "glue", io.StringIO())
     settings_hash = _settings_hash(run, destination, None, KeptColumns())
     if sharing.is_merge:

@@ -186,7 +186,7 @@ def fit_task(
     Raises:
         DataError: No training rows; a split without labels, or with labels that the task doesn't
             know.
-        UsageError: A split that there is none of.
+        UsageError: `evaluation.splits` names a split that the data doesn't have.
     """
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     # Rows that were set aside to confirm what was chosen on the validation split.
@@ -240,7 +240,8 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
 def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
     """Refuses labels of a split that the task doesn't know.
 
-    If only a part of the training rows was read, the error says that their rows may be missing.
+    A label is known if a training row has it. If only a part of the training rows was read, the
+    error says that rows with the label may have been left out.
 
     Raises:
         DataError: With file and line.
@@ -248,12 +249,14 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
     try:
         task.check(data.splits[split])
     except UnknownLabelError as error:
+        # Either of two fields may limit the training rows.
         if recipe.data.max_train_rows is not None:
             field = "max_train_rows"
         else:
             field = "first_train_rows"
         limit = getattr(recipe.data, field)
-        if limit is None or split == "train":
+        has_all_training_rows = limit is None
+        if has_all_training_rows or split == "train":
             raise
         n_rows = len(data.splits["train"])
         raise UnknownLabelError(

@@ -249,18 +249,19 @@ class SeveralRows:
     def _refuse_one_reading(
         self, source: Sequence[str] | MemoryFile, skipped: SkippedRows | None
     ) -> None:
-        """Refuses rows that can't be read several times alike.
+        """Refuses rows that can't be read once for each reading, because the runs' settings differ.
 
         Raises:
-            UsageError: Rows that are read once, or that are skipped as they are found.
+            UsageError: The rows are of stdin or an iterator, which can be read only once; or bad
+                rows are to be skipped, which may be others in each reading.
         """
         if isinstance(source, MemoryFile):
             is_read_once = source.is_read_once
         else:
             is_read_once = "-" in source
-        paths = listing(
-            [str(self._runs[number].folder.path) for number in sorted(set(self._first))]
-        )
+        # The first run of each group that reads rows alike.
+        readers = sorted(set(self._first))
+        paths = listing([str(self._runs[number].folder.path) for number in readers])
         if is_read_once:
             raise UsageError(
                 f"{paths} read rows by other settings, and these rows can be read only once",
@@ -438,7 +439,9 @@ class SeveralPredictor:
     ) -> None:
         self._loaded = loaded
         self._groups = loaded.groups()
+        # Names of runs that are columns of the file, too: a warning names them at the end.
         self._clashes: dict[str, None] = {}
+        # Rows of chunks that were computed in more than one pass.
         self._rows_apart = 0
         self._predictors = [
             Predictor(
@@ -489,12 +492,21 @@ class SeveralPredictor:
                 "each run had its own pass"
             )
         for number, (name, run) in enumerate(self._loaded.runs.items()):
-            if self._loaded.encodings[number] == number:
+            # Runs that read rows as the same tokens truncate them alike: the first one is named.
+            encodes_rows_itself = self._loaded.encodings[number] == number
+            if encodes_rows_itself:
                 counts = self._predictors[number].counts
                 tell_truncation(run, counts, listener, name=f"input of {name}")
 
     def _answer(self, rows: Sequence[Rows]) -> list[Answered]:
-        """Returns the rows of a chunk with the answers of each run."""
+        """Returns the rows of a chunk with the answers of each run.
+
+        Runs of one group (`self._groups`) share layers and go through one forward pass, if their
+        windows of these rows have the same lengths. Otherwise the group falls apart.
+
+        Args:
+            rows: For each run its reading of the chunk.
+        """
         encodings = self._loaded.encodings
         features: list[Any] = []
         for number, predictor in enumerate(self._predictors):
@@ -510,17 +522,16 @@ class SeveralPredictor:
             subgroups = _of_equal_lengths(group, features)
             if len(subgroups) > 1:
                 self._rows_apart += len(rows[0])
-            for together in subgroups:
-                runs = [self._predictors[number].run for number in together]
+            for run_numbers in subgroups:
+                runs = [self._predictors[number].run for number in run_numbers]
                 results = forward_together(
-                    [self._loaded.engines[number] for number in together],
+                    [self._loaded.engines[number] for number in run_numbers],
                     [run.task for run in runs],
-                    [features[number] for number in together],
+                    [features[number] for number in run_numbers],
                     batch_size=runs[0].recipe.evaluation.batch_size,
                 )
-                outputs |= {
-                    number: result.outputs for number, result in zip(together, results, strict=True)
-                }
+                for number, result in zip(run_numbers, results, strict=True):
+                    outputs[number] = result.outputs
         return [
             predictor.decode(rows[number], features[number], outputs[number])
             for number, predictor in enumerate(self._predictors)

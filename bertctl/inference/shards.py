@@ -144,17 +144,17 @@ class Sharing:
         names = {
             path.stem for path in folder.glob(f"*-of-*{suffix}") if _RECORD.fullmatch(path.stem)
         }
-        # Of several counts the largest is expected, and records of the others are refused. Without
-        # any record 1-of-1 is missing.
+        # If there are records of several counts, the largest count is expected, and records of
+        # other counts are refused. If there is no record at all, 1-of-1 is reported as missing.
         count = max((int(name.rpartition("-")[2]) for name in names), default=1)
         expected = [f"{number}-of-{count}" for number in range(1, count + 1)]
-        unexpected = sorted(names.symmetric_difference(expected))
-        if unexpected:
+        missing_or_unexpected = sorted(names.symmetric_difference(expected))
+        if missing_or_unexpected:
             remedy = (
                 "Run the same command with `shard=K/N` for each that is missing; delete those of "
                 "another N."
             )
-            shard_names = shorten(", ".join(unexpected), 200)
+            shard_names = shorten(", ".join(missing_or_unexpected), 200)
             raise UsageError(
                 f"{folder}: missing, or of another whole: {shard_names}", remedy=remedy
             )
@@ -195,10 +195,12 @@ class Sharing:
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
-        # Batches are dealt out by rank. So large a rank gets none, as the merge only reads. It is a
-        # multiple of the number of shards, which makes the merge the first process (`is_first`).
+        # The process of rank r begins at batch r. No split has so many batches, so the merge
+        # computes none. As its rank is a multiple of the number of shards, it counts as the first
+        # process (`is_first`), which writes.
+        rank_beyond_all_batches = 2**40 * len(files)
         yield _Shard(
-            2**40 * len(files),
+            rank_beyond_all_batches,
             len(files),
             is_apart=False,
             by=run.hash,
@@ -214,10 +216,16 @@ def parts_folder(output: Path) -> Path:
 def _check_pattern(
     output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool
 ) -> None:
-    """Refuses a place for the shard in an output's name if nothing is sharded or merged.
+    """Refuses an output with `{shard}` in its name, unless each shard writes a file of its own.
+
+    Args:
+        output: The output, whose name has `{shard}`.
+        shard: Number and count of the shard; None without `shard=`.
+        merge: Whether shards are merged.
+        by_name: Whether the verb can write a file for each shard.
 
     Raises:
-        UsageError: The place is of no use here; the error says what to type.
+        UsageError: `{shard}` is of no use here; the error says what to type.
     """
     if not by_name:
         message = f"`output={output}`: the scores of shards are merged, so they have one place"

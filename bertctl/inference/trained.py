@@ -393,9 +393,14 @@ def _reading_of(
 
 
 def _encoder(settings: ModelSection, run: Path) -> ModelSource:
-    """Returns the encoder of a probe.
+    """Returns the encoder of a probe, whose run folder has the head only.
 
-    An encoder that is not in the catalog is not fetched because a run names it.
+    A run folder may be from a stranger. So an encoder that is not in the catalog is read from this
+    disk only, and never downloaded.
+
+    Args:
+        settings: Section `model` of the run's recipe.
+        run: The run folder.
     """
     try:
         with nullcontext() if settings.name in MODELS else cache_only():
@@ -412,9 +417,13 @@ def _encoder(settings: ModelSection, run: Path) -> ModelSource:
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
     """Returns whether a run was trained on pairs of texts, or on single texts.
 
-    It is None if the task leaves no choice, or if nothing says it.
+    It is None if the task leaves no choice, or if neither the data set nor the run's environment
+    says it.
     """
-    if "pair" not in READERS[recipe.task].columns or "negative" in READERS[recipe.task].columns:
+    columns_of_task = READERS[recipe.task].columns
+    # Tasks with a column of negatives train a network that reads each text of a pair by itself.
+    reads_each_text_alone = "negative" in columns_of_task
+    if "pair" not in columns_of_task or reads_each_text_alone:
         return None
     if recipe.data.name:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None

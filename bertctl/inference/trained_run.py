@@ -116,7 +116,12 @@ class TrainedRun(ABC):
         folder = Path(os.path.abspath(rows))  # noqa: PTH100 - no link is followed
         for split, file in self.recipe.data.own_files.items():
             is_read = splits is None or split in splits or split == "train"
-            if file is None or not is_read or Path(file).parent != folder or Path(file).exists():
+            if file is None or not is_read:
+                continue
+            # Rows in memory are written into the run folder. They are left out if the run was made
+            # to keep no texts.
+            was_in_memory = Path(file).parent == folder
+            if not was_in_memory or Path(file).exists():
                 continue
             raise UnavailableError(
                 f"{self.folder.path} was trained on rows in memory, and does not have those of "
@@ -164,16 +169,18 @@ class TrainedRun(ABC):
 
 
 def refuse_learned_fields(path: Path, options: Mapping[str, object]) -> None:
-    """Refuses fields that a trained model was made with, but for how it reads long texts.
+    """Refuses changes of fields that decided what a model has learned.
+
+    These are all fields of model, training and optimizer. But a model can be used with another
+    `max_length`, and with another `long_text` that reads one part of a text.
 
     Raises:
-        UsageError: One of them is given.
+        UsageError: One of the fields is given.
     """
     for name, value in options.items():
-        is_of_reading = name == "model.max_length" or (
-            name == "model.long_text" and value != "window"
-        )
-        if name.startswith(_LEARNED) and not is_of_reading:
+        # Reading a text in windows takes a model that was trained to join them.
+        can_change = name == "model.max_length" or (name == "model.long_text" and value != "window")
+        if name.startswith(_LEARNED) and not can_change:
             message = f"{path} was trained with its own {name}, which can't be changed afterwards"
             raise UsageError(
                 message,

@@ -67,7 +67,10 @@ class WindowAnswers:
         )
 
     def answers(self, vectors: Floats32, owners: Ints, counts: Ints) -> Floats32:
-        """Returns (B, C) answers of texts.
+        """Returns (B, C) logits of texts, each pooled from the windows of the text.
+
+        Either the vectors of the windows are pooled and the last layer is applied to the result, or
+        (pooling `logits`) the last layer is applied to each window and its logits are averaged.
 
         Args:
             vectors: (U, D) what the last layer reads of each window.
@@ -76,11 +79,12 @@ class WindowAnswers:
         """
         if self.how.tokens_pooling is not None:
             return self._of_probe(vectors, owners, counts)
-        if self.how.pooling == "logits":  # the mean is that of the windows' logits
+        pools_logits = self.how.pooling == "logits"
+        if pools_logits:
             vectors = self._last(vectors)
         texts = range(int(owners.max()) + 1)
         pooled = np.stack([self._pooled(vectors[owners == text]) for text in texts])
-        if self.how.pooling == "logits":
+        if pools_logits:
             return pooled
         return self._last(pooled)
 
@@ -99,7 +103,11 @@ class WindowAnswers:
         return np.asarray(vectors @ self.weight.T + self.bias, dtype=np.float32)
 
     def _pooled(self, vectors: Floats32) -> Floats32:
-        """Returns the vector of one text from those of its windows, the first one first."""
+        """Returns (D,) one vector of a text, pooled from the vectors of its windows.
+
+        Args:
+            vectors: (W, D) vectors of the text's windows, in order.
+        """
         if self.how.pooling == "first":
             return np.asarray(vectors[0])
         if self.how.pooling == "max":
@@ -107,7 +115,9 @@ class WindowAnswers:
         if self.how.pooling != "attention" or self.query is None:
             return np.asarray(vectors.mean(axis=0))
 
-        # Attention of the query to the windows. Two more numbers mark the first and the last one.
+        # Attention, computed as `WindowPooling` does in training: the softmax of the scores weighs
+        # the windows. The query has two more numbers than a vector, which score whether a window is
+        # the text's first and its last one.
         root = math.sqrt(vectors.shape[1])
         ends = np.zeros((len(vectors), 2), dtype=np.float32)
         ends[0, 0] = root

@@ -255,17 +255,22 @@ def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
     )
 
 
-def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, float]]) -> str:
+def loss_chart(
+    training: Sequence[tuple[int, float]], validation: Sequence[tuple[int, float]]
+) -> str:
     """Draws the loss by optimizer step.
 
     Args:
         training: Steps with the mean loss since the step before; many of them are thinned to means
             of neighbours.
-        held: Steps with the loss of the validation split.
+        validation: Steps with the loss of the validation split.
     """
 
     def draw(figure: "Figure") -> None:
-        """Draws the training loss, thin as logged and thick as a mean, and the validation loss."""
+        """Draws the training loss by step, as a thin and a thick line, and the validation loss.
+
+        The thin line has up to 200 points, the thick one up to 40, each a mean of several steps.
+        """
         axes = figure.subplots()
         axes.plot(
             *thinned(training, 200),
@@ -279,9 +284,9 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
             linewidth=1.8,
             label="training",
         )
-        if held:
+        if validation:
             axes.plot(
-                *zip(*held, strict=True),
+                *zip(*validation, strict=True),
                 color=SECOND,
                 linewidth=1.4,
                 marker="o",

@@ -63,7 +63,9 @@ def compare(
     names = headline(dict.fromkeys(chain.from_iterable(by_name)), runs[0].primary)
     in_all = set(by_name[0]).intersection(*by_name)
     common = [name for name in names if name in in_all]
-    if not {*common} - {LOSS.name}:  # which is another one for each task
+    # The loss doesn't count: every run has one, but losses of different kinds can't be compared.
+    common_scores = [name for name in common if name != LOSS.name]
+    if not common_scores:
         raise UsageError(
             f"the runs have no metric of '{chosen}' in common",
             remedy="Compare runs of the same task.",
@@ -243,12 +245,15 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
         if is_right != was_right:
             loss_change = abs(float(line.get("loss") or 0.0) - float(first_line.get("loss") or 0.0))
             sides.append((loss_change, bool(is_right), line, first_line))
-    sides.sort(key=lambda side: (side[1], -side[0]))
-    n_won = sum(side[1] for side in sides)
-    n_lost = len(sides) - n_won
-    # Half of the examples are lost ones, more if fewer were won.
+    sides.sort(key=lambda side: -side[0])  # the largest change of loss first
+    lost_sides = [side for side in sides if not side[1]]
+    won_sides = [side for side in sides if side[1]]
+    n_lost = len(lost_sides)
+    n_won = len(won_sides)
+    # Half of the shown examples are lost ones, or more if fewer than half were won.
     n_lost_shown = min(n_lost, max(limit - n_won, (limit + 1) // 2))
-    selected = [*sides[:n_lost_shown], *sides[n_lost : n_lost + limit - n_lost_shown]]
+    n_won_shown = limit - n_lost_shown
+    selected = [*lost_sides[:n_lost_shown], *won_sides[:n_won_shown]]
     examples = [
         {
             "id": line["id"],

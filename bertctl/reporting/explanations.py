@@ -121,6 +121,7 @@ def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]
     end = 0
     for word in words:
         is_new_column = word["column"] != column
+        # Rows with a column `words` have each word by itself, so a space parts any two of them.
         has_gap = word["column"] == "words" or word["start"] > end
         if shaded_words and (is_new_column or has_gap):
             shaded_words.append(ShadedWord(" | " if is_new_column else " "))
@@ -208,7 +209,7 @@ def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+"
     Args:
         value: The number.
         largest: The one of the largest magnitude that is shown with it.
-        sign: `+` shows it of all numbers, `-` of negative ones alone.
+        sign: `+` writes a sign before every number, `-` before negative numbers only.
     """
     magnitude = abs(largest)
     decimals = _DECIMALS
@@ -248,9 +249,9 @@ def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
 
     Args:
         summary: Figures of all explanations.
-        has_notes: Whether each explanation is shown with its note. That of a single one says the
-            same.
+        has_notes: Whether each explanation is shown with its note.
     """
+    # The note of a single explanation says the same.
     if has_notes and summary["targets"] == 1:
         return []
     figures = summary.get("faithfulness", {})

@@ -331,9 +331,12 @@ class _Judge:
         self.theirs = theirs
         self.split = split
         self.allow_constant = allow_constant
+        # Number of scores on this split among which the run's own was the best.
         self.compared = ours.compared_on(split)
         self.notes: list[str] = []
+        # Predictions of both runs, read when the first drop is judged.
         self._pair: Pair | None = None
+        # The one answer that the run gives to every example, if it does.
         self.constant: str | None = None
         self.answers: Answers | None = None
         has_predictions = ours.folder is not None and ours.folder.predictions(split).exists()
@@ -539,9 +542,9 @@ class _Judge:
             baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
         # The recall of a label is 1 if everything gets this label, and no run can be better. If the
         # primary metric of a constant answer is below 1, this says nothing about the run.
-        primary_baseline = baseline_of(self.ours.metrics, self.split, self.ours.primary)
-        is_full = baseline >= 1.0 > (primary_baseline or 0.0)
-        if metric.higher_is_better and is_full:
+        primary_baseline = baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0
+        constant_is_perfect = metric.higher_is_better and baseline >= 1.0
+        if constant_is_perfect and primary_baseline < 1.0:
             return verdict, message
         constant_verdict = against_constant(metric, baseline, policy)
         if constant_verdict == "pass":
@@ -595,8 +598,9 @@ class _Judge:
         if change is not None:
             clusters = change.clusters
             ends = (change.low, change.high)
-        # Two runs that were chosen among equally many need no correction of their difference. If
-        # ours was chosen among k times as many, the interval is corrected for k.
+        # The best of many scores is optimistic. Two runs that are each the best of the same number
+        # are equally optimistic, so their difference needs no correction. If ours is the best of k
+        # times as many scores, the interval is corrected for a choice among k.
         n_compared = math.ceil(self.compared / theirs.compared_on(their_split))
         ends = simultaneous(value, ends, n_compared, at_least=higher_is_better)
 
@@ -871,10 +875,10 @@ def _sentence(
 def _detectable(
     value: float, low: float | None, high: float | None, *, n: int, at_least: bool
 ) -> float | None:
-    """Returns the smallest distance from a limit that n examples show in 4 of 5 cases.
+    """Returns the smallest true distance from a limit that a check with n examples would detect.
 
-    For a model compared with itself, it is the distance that one different answer makes. It is None
-    without an interval.
+    Detected means: in 4 of 5 samples the whole interval is on one side of the limit. The result is
+    None without an interval.
 
     Args:
         value: The metric, or its change.
@@ -890,7 +894,10 @@ def _detectable(
         half_width = value - low
     else:
         half_width = high - value
-    half_width = half_width or high - low  # at the end of its scale a metric has one side only
+    if not half_width:  # a metric at the end of its scale has the other half only
+        half_width = high - low
     if low < high:
         return detectable(-half_width, half_width)
+    # A model compared with itself has an interval without width. Then this is the distance that
+    # one different answer would make.
     return detectable(*score_interval(0, 0, n))

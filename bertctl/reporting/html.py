@@ -63,19 +63,22 @@ def _columns(tiles: Sequence[Tile]) -> int:
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
     """Yields groups of neighbouring blocks, with the CSS class of their layout.
 
-    A chart and the table of its numbers are side by side ("beside") if there is room, several
-    charts are a grid ("charts"). The class is empty for a block by itself.
+    A block that is no chart is a group by itself, without a class. One chart that is not wide and
+    the block behind it, the table of its numbers, are side by side ("beside") if there is room. Any
+    other charts in a row are a grid ("charts").
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
         has_wide_chart = any(isinstance(chart, Chart) and chart.wide for chart in charts)
-        has_nothing_beside = len(charts) == len(blocks)
-        is_grid = has_wide_chart or len(charts) > 1 or has_nothing_beside
-        if is_grid:
+        is_followed = len(charts) < len(blocks)
+        if not charts:
+            n_blocks = 1
+            layout = ""
+        elif len(charts) == 1 and is_followed and not has_wide_chart:
+            n_blocks = 2
+            layout = "beside"
+        else:
             n_blocks = len(charts)
             layout = "charts"
-        else:
-            n_blocks = len(charts) + 1
-            layout = "beside"
-        yield layout if charts else "", blocks[:n_blocks]
+        yield layout, blocks[:n_blocks]
         blocks = blocks[n_blocks:]

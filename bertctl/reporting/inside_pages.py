@@ -79,16 +79,18 @@ def attention_page(attention: Mapping[str, Any], texts: Sequence[str]) -> str:
 def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attention, queries and keys as texts for the page, one for each layer.
 
-    They are rounded to bytes, as finely as the page has room for. `levels` and `steps` tell the
-    page how finely, and the scales what the largest bytes of queries and keys stand for.
+    Each number is rounded to one byte. An attention a becomes `sqrt(a) * levels`, an element x of a
+    query or key becomes `x / scale * steps`, where the scale is the layer's largest element. The
+    finest pair of levels and steps is taken whose texts fit into the page. The page gets levels,
+    steps and scales, to compute the numbers again.
 
     Args:
         attention: What `read_attention` gives.
     """
     if attention["attentions"].size <= _SMALL:
-        room = _SMALL_BYTES
+        most_bytes = _SMALL_BYTES
     else:
-        room = _BYTES
+        most_bytes = _BYTES
     vectors = {}
     if "queries" in attention:
         vectors["query"] = attention["queries"]
@@ -103,7 +105,7 @@ def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
     # From fine to coarse, until the page is small enough.
     for levels, steps in _LEVELS:
         packed |= {"levels": levels, "steps": steps}
-        # The square root leaves small attentions two digits: most of them are small.
+        # Most attentions are small, and the square root spreads small numbers over more levels.
         packed["attention"] = [
             _text(np.sqrt(layer) * levels, np.uint8) for layer in attention["attentions"]
         ]
@@ -112,8 +114,8 @@ def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
                 layer / scale * steps for layer, scale in zip(layers, scales[name], strict=True)
             )
             packed[name] = [_text(share, np.int8) for share in shares]
-        texts = chain.from_iterable(packed[name] for name in ("attention", *scales))
-        if sum(map(len, texts)) <= room:
+        texts = chain.from_iterable(packed[name] for name in ("attention", *vectors))
+        if sum(map(len, texts)) <= most_bytes:
             break
     return packed
 
@@ -152,7 +154,7 @@ def heads_report(
 ) -> Report:
     """Returns the report: a section for patterns, one for importance, and one with all heads.
 
-    The first block of the first two is their table.
+    The sections on patterns and importance begin with a table, which the terminal shows alone.
 
     Args:
         title: Of the page.

@@ -129,9 +129,9 @@ def has_too_few(clusters: int | None) -> bool:
 def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
     """Returns the best verdict that a run can have beside the best constant answer.
 
-    The run passes only if it is clearly better. The constant answer's score on these examples is no
-    more certain than the run's, so the run's own interval stands for both; only a metric that is 0
-    for every constant answer is known. What is not clear fails with `lenient`.
+    The run passes only if it is clearly better. The constant answer's score is as uncertain as the
+    run's: it is taken to have an interval of the same width. What is not clear fails with
+    `lenient`.
 
     Args:
         metric: Metric of the run.

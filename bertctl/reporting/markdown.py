@@ -111,11 +111,20 @@ def _note(text: str) -> str:
 
 
 def table_lines(table: TableBlock) -> str:
-    """Returns a table in GitHub's Markdown; empty where a short format shows none of its rows."""
+    """Returns a table in GitHub's Markdown, with the caption below it.
+
+    Markdown is a short format: the table has the first `table.brief` rows only. It is empty if that
+    leaves no row.
+    """
     rows = table.cells()[: table.brief]
     if not rows:
         return ""
-    lines = [_row([code_span(c.name) if c.data else escaped(c.name) for c in table.columns])]
+    # Names that come from the data set (`column.data`) are code spans, so that nothing in them is
+    # taken for Markdown.
+    headings = [
+        code_span(column.name) if column.data else escaped(column.name) for column in table.columns
+    ]
+    lines = [_row(headings)]
     lines.append(_row(["---:" if column.number else "---" for column in table.columns]))
     for row in rows:
         cells = [_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]

@@ -56,7 +56,7 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     """
     outcome = answers.outcome(lines)
     blocks: list[Block] = []
-    if outcome.points:
+    if outcome.points:  # pairs of a gold and a predicted score
         gold, predicted = map(list, zip(*outcome.points, strict=True))
         chart = partial(charts.scatter_chart, gold, predicted, same_unit=outcome.same_unit)
         if outcome.same_unit:
@@ -68,11 +68,12 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         else:
             sample_note = ""
         blocks.append(Chart(chart, f"{caption}{sample_note}."))
-    is_long = len(outcome.rows) > MOST_LABELS
     if outcome.header:
-        blocks.append(
-            _worst_first(outcome) if is_long and "F1" in outcome.header else outcome_table(outcome)
-        )
+        has_many_labels = len(outcome.rows) > MOST_LABELS
+        if has_many_labels and "F1" in outcome.header:
+            blocks.append(_worst_first(outcome))
+        else:
+            blocks.append(outcome_table(outcome))
     if outcome.labels:
         blocks.append(_confusion(lines, outcome.labels))
     return Section("outcome", outcome.title, blocks)
@@ -363,21 +364,28 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
                 f"{low} to {high}",
             ]
         )
+    # A short format (`brief`) shows no row of it: there the sentence above says enough.
     return TableBlock(columns, rows, brief=0)
 
 
-def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
-    """Returns what temperature scaling would do; None if it can't be fitted or is not worth it."""
+def _temperature_hint(lines: Lines, answers: Answers, ece: float) -> str | None:
+    """Returns what temperature scaling would do; None if it can't be fitted or is not worth it.
+
+    Args:
+        lines: Lines of a prediction file.
+        answers: Interpretation of the lines.
+        ece: Expected calibration error (ECE) of the probabilities in the lines.
+    """
     calibrated = answers.calibrated(lines)
     if calibrated is None:
         return None
-    temperature, *stated = calibrated
-    after = calibration.expected_calibration_error(*stated)
-    if after > WORTH_IT * before:
+    temperature, scaled_probabilities, is_right = calibrated
+    scaled_ece = calibration.expected_calibration_error(scaled_probabilities, is_right)
+    if scaled_ece > WORTH_IT * ece:
         return None
     return (
         f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very "
-        f"examples, would bring the ECE to {figure(after)}. "
+        f"examples, would bring the ECE to {figure(scaled_ece)}. "
         f"`{command('evaluate RUN', calibrate=True)}` stores it in the run."
     )
 
@@ -505,10 +513,11 @@ def _slice_scores(
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Returns the value that each line is grouped by, and the groups in the order of a table.
+    """Returns the group of each line by its value of a column, and the groups in a table's order.
 
-    Numbers are sorted by size; very many of them are grouped as ranges. Other values are sorted by
-    frequency, and the rare ones get no group.
+    Up to 20 different numbers are a group each, sorted by size. More of them are grouped as ranges
+    of about as many lines each. Values that aren't numbers are sorted by frequency: the 20 most
+    frequent ones are groups, and the groups of other lines aren't in the order.
 
     Args:
         values: The value of each line.

@@ -45,9 +45,10 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) ->
         template: name of a file in `templates/` that extends `page.html.j2`.
         scripts: names of JavaScript files in `templates/`, run in this order at the end of the
             page.
-        values: what the template shows; with scripts also `data`, what JSON can say, which they
-            read by `JSON.parse(document.getElementById("data").textContent)`. Its texts are not
-            escaped: scripts put them into `textContent`, never into `innerHTML`.
+        values: what the template shows. Scripts also need `data`, a value that is written into the
+            page as JSON. They read it by
+            `JSON.parse(document.getElementById("data").textContent)`. Its texts are not escaped:
+            scripts put them into `textContent`, never into `innerHTML`.
     """
     pages = page_templates()
     script = "".join(_source(pages, name) for name in scripts)

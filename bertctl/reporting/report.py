@@ -241,12 +241,16 @@ def _subtitle(run: RunContents) -> str:
 
 
 def _tiles(run: RunContents) -> list[Tile]:
-    """Returns the figures to see first: scores, the majority, calibration and training time."""
+    """Returns the tiles at the top of a report, each with a figure that is read first.
+
+    They are the primary metric on the test splits and on the report's own split (`run.shown`), the
+    majority's score, the calibration error of its predictions (`run.answered`), and training time.
+    """
     scores = run.metrics.metrics
     metric = scores[run.shown].get(run.primary)
-    # Nothing was chosen on the test rows: their score is the one to name.
-    held_out = [split for split in scores if split.startswith("test") and split != run.shown]
-    tiles = [_score_tile(run, split) for split in held_out if run.primary in scores[split]]
+    # Test splits come first: nothing was chosen on them, so their scores are not optimistic.
+    test_splits = [split for split in scores if split.startswith("test") and split != run.shown]
+    tiles = [_score_tile(run, split) for split in test_splits if run.primary in scores[split]]
     if metric is not None:
         tiles.append(_score_tile(run, run.shown))
         baseline = baseline_of(run.metrics, run.shown, run.primary)
@@ -453,7 +457,7 @@ def _recipe(run: RunContents) -> Section:
             continue
         usual_fields = usual.get(section, {})
         for name, value in fields.items():
-            # Every run resolves these, so they say nothing of a choice.
+            # Device, precision and threads differ between machines without anyone's choice.
             is_of_machine = section == "runtime" and name in _OF_MACHINE
             if is_of_machine or name not in usual_fields:
                 continue

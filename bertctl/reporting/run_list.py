@@ -86,12 +86,14 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
         paths = sorted(folder.iterdir(), key=_by_name)
     folders = [RunFolder(path) for path in paths if not path.is_symlink()]
     with_status = ((folder, folder.own_status()) for folder in folders)
-    # One for all: runs of nearly one age stay in their order, however long the reading takes.
+    # All ages are counted to the same moment. Otherwise a run that is read a second later would be
+    # a second older.
     now = time.time()
     runs = [_listed(run, status, now) for run, status in with_status if status is not None]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))
     if order == "score":
+        # The lowest badness is the best score.
         return sorted(runs, key=lambda run: (run.recipe, run.badness))
     attribute = {"age": "age_seconds", "size": "bytes"}.get(order, order)
     return sorted(runs, key=attrgetter(attribute))

@@ -156,6 +156,9 @@ class FinishedRun:
     def lines(self, split: str) -> list[Line]:
         """Returns the prediction lines of a split, in the order of the file.
 
+        If metrics.json names the positive label, each line gets it as a field of its own: who reads
+        lines has no metrics.json, and F1 depends on this label.
+
         Raises:
             UnavailableError: there is no such file.
             DataError: a line that is no prediction, by the published schema.
@@ -251,9 +254,11 @@ def _named_today(run: FinishedRun) -> MetricsDocument:
         for split, by_name in run.metrics.metrics.items()
         if "f1" in by_name and "f1_weighted" not in by_name
     ]
+    # Older runs don't name the positive label.
     has_todays_names = run.metrics.positive_label is not None
     if run.folder is None or run.task != TextClassification.name or has_todays_names:
         return run.metrics
+    # The first split with predictions tells the names of all splits.
     for split in older_splits:
         with contextlib.suppress(BertctlError):  # predictions that are not there
             return ClassAnswers.from_lines(run.lines(split)).named_today(run.metrics)

@@ -118,7 +118,7 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
 def decision_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns a sentence for each split on the threshold and temperature that it is scored with.
 
-    There are none if all splits are scored with the same ones.
+    There is no sentence if every split has been scored with the same ones.
     """
     text_by_split = {}
     for split, decision in metrics.decisions.items():
@@ -126,7 +126,9 @@ def decision_sentences(metrics: MetricsDocument) -> list[str]:
         for name, value in decision.as_json().items():
             values.append(f"{name.replace('_', ' ')} {value:.4g}")
         text_by_split[split] = " and ".join(values) or "neither"
-    if len(set(text_by_split.values())) < 2 and set(text_by_split) == set(metrics.metrics):
+    have_all_one = set(text_by_split) == set(metrics.metrics)
+    are_equal = len(set(text_by_split.values())) < 2
+    if have_all_one and are_equal:
         return []
     sentences = []
     for split, decision_text in text_by_split.items():

@@ -59,7 +59,10 @@ def _is_fraction(metric: str) -> bool:
 def limit_that_passes(limit: Limit, end: float) -> str:
     """Returns the option with the strictest limit that an interval passes.
 
-    The limit has four digits, and the interval meets it with this bad end.
+    Args:
+        limit: The limit that was checked, which is not of a baseline (`beats`).
+        end: The end of the interval on the bad side. Rounded to four digits, away from the good
+            side, it is the strictest limit.
     """
     scale = 10**_DIGITS
     if limit.kind == "max-drop":
@@ -68,8 +71,11 @@ def limit_that_passes(limit: Limit, end: float) -> str:
         number = math.ceil(end * scale - _SAME) / scale
     else:
         number = math.floor(end * scale + _SAME) / scale
-    kind, _, metric = limit.name.rpartition("=")[0].partition(" ")
-    return f"`{parameter_of(kind)}={metric}={number:g}`"
+    metric = limit.metric
+    if limit.slice:
+        column, value = limit.slice
+        metric = f"{column}={value}:{metric}"
+    return f"`{parameter_of(limit.kind)}={metric}={number:g}`"
 
 
 def ways_out(
@@ -99,12 +105,16 @@ def ways_out(
             f"About {needed:,} examples would be enough to pass if the value stays at "
             f"{value:.4f} (you have {metric.n:,})."
         )
-    elif (value > bound) == (end < value):
-        about_examples = "More examples would hardly help: the value is at the limit."
     else:
-        about_examples = (
-            "More examples like these would fail it: the value itself misses the limit."
-        )
+        # The bad side is below the value if the bad end is.
+        value_should_be_above = end < value
+        value_meets_limit = (value > bound) == value_should_be_above
+        if value_meets_limit:
+            about_examples = "More examples would hardly help: the value is at the limit."
+        else:
+            about_examples = (
+                "More examples like these would fail it: the value itself misses the limit."
+            )
     policies = (
         "`policy=point` decides by the value alone, `policy=lenient` passes inconclusive checks "
         "with a warning."
