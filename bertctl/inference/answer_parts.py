@@ -64,8 +64,11 @@ class AnswerShard(AnswerShare):
         self._number = number
         self._count = count
         self._layout = layout
+        # Hash of the settings and of all rows, also of those that other shards answer.
         self._seal = Seal(settings_hash)
+        # Numbers of rows and of lines of each chunk that this shard has answered.
         self._chunks: list[dict[str, int]] = []
+        # Chunks and rows of all shards so far.
         self._n_chunks = 0
         self._n_rows = 0
         self._lines = _CountedLines(has_header=layout in _TABLES)
@@ -307,7 +310,9 @@ class _PartLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # Bytes of a plain file that have been read.
         self._offset = 0
+        # A compressed file can't be read from an offset on, so it stays open.
         self._packed = None
         if path.suffix == ".gz":
             self._packed = gzip.open(path)  # noqa: SIM115 - closed by `close`

@@ -41,9 +41,9 @@ def calibrate_run(
         listener: Receives progress messages.
 
     Returns:
-        The decision, the metrics, the Brier score, the calibration error (None with several labels)
-        and its mean over the labels, before and after it, as plain values; on the rows it was
-        chosen on, where scores are a little too good.
+        `decision`, and the scores without and with it ("before" and "after"): `metrics`, `brier`,
+        `calibration_error` (None with several labels) and `classwise_calibration_error`. They are
+        computed on the rows on which the decision was chosen, so they are slightly optimistic.
 
     Raises:
         UsageError: The run's task has no such decision, or more than two labels of which one is

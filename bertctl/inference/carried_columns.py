@@ -114,7 +114,8 @@ def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
 def shown_name(column: str, rows: Rows) -> str:
     """Returns what answers call a column that the model reads.
 
-    That is its canonical name, such as `text`; its own one where the file calls another column so.
+    That is its canonical name, such as `text`. If the file has another column of this name, answers
+    use the name that the file gives to the column that is read.
     """
     names_of_other_columns = [
         name for canonical, name in rows.file_names.items() if canonical != column

@@ -140,8 +140,9 @@ def fit_decision(
         fitted_on: Name of the split.
         calibrate: Whether to fit the temperature.
         rule: How to choose the threshold; None for none.
-        before: The run's decision so far; a temperature in it stays where `calibrate` is off, and a
-            threshold of it decides as it did before, whatever the temperature is now.
+        before: The run's decision so far; None without one. What is not fitted now stays as it is
+            in there. If only the temperature is new, the threshold is moved with it, so that the
+            model gives the same answers as before.
 
     Raises:
         UsageError: A threshold for more than two labels of which one is to be chosen.
@@ -159,8 +160,10 @@ def fit_decision(
             remedy="Leave `threshold=` out; `calibrate=True` works with any number of labels.",
         )
     decision = before or Decision(fitted_on=fitted_on)
+    # `null_threshold` is for question answering, and this function for classification.
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
-    # The split of what is not chosen anew stays recorded.
+    # `selected_on` records on which split a temperature or threshold of `before` was chosen, if it
+    # stays.
     is_new = {"temperature": calibrate, "threshold": rule is not None}
     changes["selected_on"] = {
         name: split for name, split in decision.selected().items() if not is_new[name]

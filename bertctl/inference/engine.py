@@ -41,7 +41,7 @@ class Backend(Protocol):
 
         Args:
             inputs: (B, T) input_ids, attention_mask and token_type_ids, as the scorer has them:
-                tensors or arrays. What the model does not take is left alone.
+                tensors or arrays. Inputs that the model doesn't have are ignored.
         """
 
     def scorer(self, task: Task, padding: Padding, device: str) -> Scorer:
@@ -249,7 +249,9 @@ class _Collected:
         self.features = features
         self._task = task
         self._scorer = engine.backend.scorer(task, engine.padding, engine.compute.device)
+        # Name of an output -> its array, with an entry for each prediction of the whole split.
         self._outputs: dict[str, Array] = {}
+        # (U,) losses of all windows; None if the task has no loss of a single window.
         self._losses: Floats32 | None = None
 
     @property

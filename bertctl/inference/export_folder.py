@@ -154,10 +154,14 @@ class ExportFolder:
         )
 
     def _difference(self, session: GraphSession) -> float:
-        """Returns how far the graph is from the model, over the windows of the folder."""
+        """Returns how far the graph's outputs are from the model's, over the windows of the folder.
+
+        The difference is divided by the scale of the proof, as the tolerance that it is compared
+        with.
+        """
         with loading(self.path, kind=UnavailableError, remedy=AGAIN):
-            windows = FolderProof.read(self.path)
-            return windows.difference(session, self.padding) / self.document.proof.scale
+            proof = FolderProof.read(self.path)
+            return proof.difference(session, self.padding) / self.document.proof.scale
 
 
 def _check_file(folder: Path, name: str, n_bytes: int, digest: str) -> None:

@@ -47,8 +47,9 @@ class GraphSession:
 
         Args:
             feeds: (B, T) int64 arrays by name: `input_ids`, and where they matter `attention_mask`
-                (otherwise ones) and `token_type_ids` (otherwise zeros). Others are left alone.
-            outputs: Those that are needed; all where none is named.
+                (otherwise ones) and `token_type_ids` (otherwise zeros). Inputs that the graph
+                doesn't have are ignored.
+            outputs: Names of the outputs that are needed; empty for all.
         """
         ids = feeds["input_ids"]
         defaults = {"attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
@@ -74,8 +75,8 @@ def open_graph(
         path: The file that the runtime opens.
         file_format: One of `RUNTIMES`.
         threads: Number of threads that compute.
-        outputs: Those that will be asked for, so that OpenVINO computes no others; all where none
-            is named.
+        outputs: Names of the outputs that will be asked for, so that OpenVINO computes no others;
+            empty for all.
         precision: Precision of OpenVINO's arithmetic on a graph in fp32: `fp32` or `bf16`.
         remedy: What to do about a file that can't be opened.
 

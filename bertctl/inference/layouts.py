@@ -154,12 +154,14 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     probability_cells: dict[str, Any] = {}
     for name, value in answer.items():
+        # A field has a suffix if the file has a column with its name.
         field = name.removesuffix(SUFFIX)
         if field == "probabilities" and isinstance(value, dict):
             probability_cells |= {
                 f"probability_{label}": _digits(probability) for label, probability in value.items()
             }
-        elif isinstance(value, dict) and "prediction" in value:  # of one of several runs
+        elif isinstance(value, dict) and "prediction" in value:
+            # Several runs answered the row, and this field has the whole answer of one of them.
             row |= {f"{name}_{column}": cell for column, cell in _table_row(value).items()}
         elif isinstance(value, dict):
             row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}

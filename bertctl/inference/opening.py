@@ -16,7 +16,7 @@ def open_trained(
     Args:
         path: The folder, or a model's name.
         options: Recipe fields to change, by dotted name: `runtime.threads`, `data.data_dir`.
-        listener: Receives what such a model is.
+        listener: Receives what a model is that is no run: its task and labels.
 
     Raises:
         UnavailableError: No run, one without a model, or files that are missing.

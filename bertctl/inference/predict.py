@@ -336,11 +336,11 @@ def without_labels(rows: Rows) -> Rows:
 
 
 def warn_of_clashes(columns: Sequence[str], answers: str, listener: Listener) -> None:
-    """Warns of columns that the input and the answers have, if there are any.
+    """Warns of names that the input and the answers both use, if there are any.
 
     Args:
-        columns: Their names.
-        answers: What the renamed columns hold.
+        columns: The names. The columns of the answers get a suffix.
+        answers: What these columns of the answers contain, for the sentence.
         listener: Receives the warning.
     """
     if columns:

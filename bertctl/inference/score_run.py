@@ -293,7 +293,8 @@ def _note_decision(
 ) -> None:
     """Records under `decisions` with which threshold and temperature each split was scored.
 
-    A split that was scored without a decision, by its likeliest labels, has an empty one: {}.
+    A split that was scored without a decision, by its likeliest labels, has an empty one: {}. If no
+    split has a decision, `decisions` is left out.
 
     Args:
         metrics: Content of metrics.json, which is changed.
@@ -302,10 +303,11 @@ def _note_decision(
     """
     decisions = metrics.pop("decisions", None)
     if decisions is None:
+        # Without `decisions`, no split was scored with a decision so far. Older versions left them
+        # out, too, if a decision was used. It is not known for which splits, so these get no entry.
         decisions = {}
-        has_decided = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
-        # An older run recorded none: if it had a decision, nobody knows for which of its splits.
-        if not has_decided:
+        may_have_used_decision = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
+        if not may_have_used_decision:
             decisions = {split: {} for split in metrics["metrics"]}
 
     for split in splits:
@@ -340,8 +342,10 @@ def score_splits(
     require_room_for_lines(run.task, sum(map(len, splits.values())))
     engine = run.load(workers)
     listener.say(f"compute: {engine.compute.why}")
+    # All processes agree on the rows of all splits (`seen`) before the first split is scored.
+    agreed_splits = list(zip(workers.seen(splits.values()), splits, strict=True))
     results = {}
-    for rows, name in list(zip(workers.seen(splits.values()), splits, strict=True)):
+    for rows, name in agreed_splits:
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
         if workers.is_apart:
             engine.forward(

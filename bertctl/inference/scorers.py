@@ -82,7 +82,7 @@ class TorchScorer:
     def each(
         self, work: Callable[[_In], _Out], items: Iterable[_In], threads: int
     ) -> Iterator[_Out]:
-        """Yields results of items that are computed side by side where few threads compute."""
+        """Yields the result of each item. With 2 to 4 threads, each thread computes whole items."""
         from bertctl.runtime.side_by_side import side_by_side
 
         return side_by_side(work, items, threads)

@@ -132,7 +132,7 @@ def open_runs(
 
 
 def _with_common_text(runs: Mapping[str, NetworkRun]) -> dict[str, NetworkRun]:
-    """Returns runs of which none shows texts if one of them keeps none."""
+    """Returns the runs, changed so that none shows texts in its answers if one of them may not."""
     keeps_text = all(run.recipe.evaluation.keep_text for run in runs.values())
     return {
         name: replace(run, recipe=run.recipe.with_fields("evaluation", keep_text=keeps_text))
@@ -164,9 +164,12 @@ class SeveralRows:
 
     def __init__(self, runs: Sequence[NetworkRun]) -> None:
         self._runs = runs
-        # For each run the first one that reads rows in the same way: it reads for both.
+        # For each run the number of the first run that reads rows in the same way: it reads for
+        # both.
         keys = [_reading_key(run) for run in runs]
         self._first = [keys.index(key) for key in keys]
+        # Numbers of the runs that read rows themselves.
+        self._readers = sorted(set(self._first))
 
     def of_source(
         self,
@@ -189,9 +192,9 @@ class SeveralRows:
         """
         if isinstance(source, str):
             source = [source]
-        readers = sorted(set(self._first))
-        if len(readers) > 1:
+        if len(self._readers) > 1:
             self._refuse_one_reading(source, skipped)
+        # Runs that read rows alike share one reading.
         chunks = {
             number: unlabelled_rows(
                 self._runs[number],
@@ -200,23 +203,23 @@ class SeveralRows:
                 listener=listener,
                 skipped=skipped,
             )
-            for number in readers
+            for number in self._readers
         }
         return self._joined(chunks)
 
     def of_texts(self, texts: Sequence[str], pairs: Sequence[str]) -> Iterator[list[Rows]]:
-        """Returns texts as a person typed them, for each run."""
+        """Returns texts as a person typed them: one chunk, with its rows for each run."""
         chunks = {
-            number: iter([text_rows(self._runs[number], texts, pairs)])
-            for number in sorted(set(self._first))
+            number: iter([text_rows(self._runs[number], texts, pairs)]) for number in self._readers
         }
         return self._joined(chunks)
 
     def _joined(self, chunks: Mapping[int, Iterator[Rows]]) -> Iterator[list[Rows]]:
-        """Yields chunk by chunk the rows for each run, from those of runs that read by themselves.
+        """Yields chunk by chunk the rows of all runs, in the order of the runs.
 
         Args:
-            chunks: Number of a run that reads -> its chunks. Runs that read alike share them.
+            chunks: Number of a run that reads rows itself -> its chunks. Other runs get the rows of
+                the run that reads for them.
 
         Raises:
             DataError: Two runs read other rows.
@@ -259,9 +262,7 @@ class SeveralRows:
             is_read_once = source.is_read_once
         else:
             is_read_once = "-" in source
-        # The first run of each group that reads rows alike.
-        readers = sorted(set(self._first))
-        paths = listing([str(self._runs[number].folder.path) for number in readers])
+        paths = listing([str(self._runs[number].folder.path) for number in self._readers])
         if is_read_once:
             raise UsageError(
                 f"{paths} read rows by other settings, and these rows can be read only once",
@@ -323,16 +324,19 @@ class LoadedRuns:
         opened = [*runs.values()]
         for run in opened:
             engine = run.load(encoders=encoders)
-            partners = [
+            # Earlier runs that form the same batches: layers can be shared with one of them.
+            candidates = [
                 number
                 for number, earlier in enumerate(engines)
                 if _computes_alike(opened[number], earlier, run, engine)
             ]
-            networks = {number: engines[number].network for number in partners}
+            networks = {number: engines[number].network for number in candidates}
             shared.append(share_encoder(networks, engine.network))
             engines.append(engine)
+        # Of runs with equal keys, the first one encodes the rows for all.
         keys = [_encoding_key(run, engine) for run, engine in zip(opened, engines, strict=True)]
-        loaded = cls(runs, engines, shared, [keys.index(key) for key in keys])
+        encodings = [keys.index(key) for key in keys]
+        loaded = cls(runs, engines, shared, encodings)
         loaded._report(listener)
         return loaded
 
@@ -402,8 +406,13 @@ def _batch_settings(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
 
 
 def _encoding_key(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
-    """Returns what decides how a run reads rows as tokens."""
+    """Returns a key that two runs have in common if they read rows as the same tokens.
+
+    Its parts are how rows are read, the tokenizer, the longest input, the kind of input, and what
+    is read of a text that is too long.
+    """
     task = run.task
+    # Tasks that have `long` read whole texts, and all of them in the same way.
     long_text = getattr(task, "long", None)
     if long_text is not None:
         kind = "texts"

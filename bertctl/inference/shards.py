@@ -168,9 +168,13 @@ class Sharing:
     def resolve(self, output: Path) -> Path:
         """Returns where this command writes.
 
-        It is OUT, with the shard's name in the place that OUT has for it.
+        A shard that needs no merge writes to OUT with its own name in place of `{shard}`.
+
+        Args:
+            output: OUT.
         """
-        if self.shard is None or self.paths:
+        needs_merge = bool(self.paths)
+        if self.shard is None or needs_merge:
             return output
         return Path(str(output).replace(PLACEHOLDER, shard_name(*self.shard)))
 

@@ -206,7 +206,8 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     Raises:
         HeadlessModelError: The model has no head for any task.
     """
-    # With a length that every model has; its own one is found out below.
+    # Inspection refuses a model that can't read so long an input. How much this model reads is
+    # known only after inspection, so it is asked for a length that every model can read.
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     sentence_modules = read_modules(source.folder)
@@ -217,7 +218,8 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     ):
         labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
-    # Classification and regression have the same head, in this order. Other heads fit one task.
+    # One head fits two tasks: `fitting` has classification and then regression. Other heads fit one
+    # task.
     if is_score and len(fitting) > 1:
         kind = fitting[1]
     else:

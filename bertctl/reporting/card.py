@@ -138,11 +138,18 @@ def _hub_name(name: str) -> str:
 
 
 def _source(row: DatasetRow | None, split: str) -> tuple[str | None, str | None]:
-    """Returns configuration and revision of a split on the hub."""
+    """Returns configuration and revision of a split on the hub; None for what is not known.
+
+    The configuration is the folder of the split's file in the repository, such as `sst2`. A file in
+    `data` or in no folder is of the only configuration, which has no name.
+    """
     if row is None or row.hub is None or split not in row.split_names:
         return None, None
-    config, slash, _ = row.hub.file_of(split).partition("/")
-    return (config if slash and config != "data" else None), row.hub.revision
+    folder, slash, _ = row.hub.file_of(split).partition("/")
+    is_in_folder = bool(slash)
+    if is_in_folder and folder != "data":
+        return folder, row.hub.revision
+    return None, row.hub.revision
 
 
 def _page(run: RunContents, config: Mapping[str, Any]) -> str:

@@ -139,10 +139,12 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str)
         counts: Whether whole numbers count something, or stand as they do in a recipe.
         absent: What stands for a fact that a run does not have.
     """
+    write_plainly = "{:,}".format if counts else _short
     rows = []
     for name, values in facts.items():
-        label, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
-        rows.append([label, *(_fact(value, written, absent) for value in values)])
+        # Figures of speed have a label and a format of their own.
+        label, write_number = SPEED.get(name, (name, write_plainly))
+        rows.append([label, *(_fact(value, write_number, absent) for value in values)])
     return rows
 
 

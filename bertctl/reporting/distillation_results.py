@@ -137,7 +137,7 @@ def _row(
     Args:
         name: What to call it.
         figures: Its score, speed and size.
-        difference: Of a student and this model; None for a student.
+        difference: The student's score minus this model's; None in the student's own row.
     """
     beside = ""
     if difference is not None:

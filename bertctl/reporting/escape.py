@@ -40,9 +40,18 @@ def markdown(text: str, *, limit: int = _CUT) -> str:
         one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     )
     escaped = _MARKDOWN.sub(r"\\\g<0>", escaped)
-    return _BLOCK_START.sub(
-        lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], escaped
-    )
+    return _BLOCK_START.sub(_escape_block_start, escaped)
+
+
+def _escape_block_start(start: re.Match[str]) -> str:
+    """Returns the start of a Markdown heading or list item, changed so that it is plain text.
+
+    A backslash comes before a mark such as `#`. It comes behind the number of a numbered item, as
+    it is the dot or bracket behind the number that makes the item.
+    """
+    if start[0].isdigit():
+        return start[0] + "\\"
+    return "\\" + start[0]
 
 
 def xml(text: str) -> str:

@@ -752,7 +752,7 @@ def _cautions(
     n_checks = len(judgements)
     notes = []
     if choices:
-        names = ", ".join(choice_text(name, of) for name, of in choices.items())
+        names = ", ".join(choice_text(name, number) for name, number in choices.items())
         if ours.chosen_on("test"):
             other_split = ""
         else:

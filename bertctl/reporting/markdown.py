@@ -140,7 +140,10 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    """Returns a cell as Markdown: text of the data and commands as code spans."""
+    """Returns a cell as Markdown: text of the data and commands as code spans.
+
+    A strong cell is bold, but not in a column whose heading is text of the data (`column.data`).
+    """
     if cell.data or cell.code:
         text = code_span(cell.text)
     else:

@@ -79,14 +79,18 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     return Section("outcome", outcome.title, blocks)
 
 
-def outcome_table(outcome: Outcome, *, without: str = "nothing") -> TableBlock:
+def outcome_table(outcome: Outcome, *, without: str | None = None) -> TableBlock:
     """Returns the figures of an outcome as a table, such as precision and recall by label.
 
     Args:
         outcome: Figures of each label, with their header.
-        without: Columns with this word in their names are left out.
+        without: Columns with this word in their names are left out; None to leave out none.
     """
-    column_numbers = [number for number, name in enumerate(outcome.header) if without not in name]
+    column_numbers = [
+        number
+        for number, name in enumerate(outcome.header)
+        if without is None or without not in name
+    ]
     columns = [Column(outcome.header[number], number=number > 0) for number in column_numbers]
     rows = []
     for row in outcome.rows:
@@ -482,9 +486,9 @@ def slice_section(lines: Lines, answers: Answers, columns: Sequence[str]) -> Sec
 
 def _slices(column: str, values: Sequence[str], lines: Lines, answers: Answers) -> TableBlock:
     """Returns the table of scores by the values of a column."""
-    return _score_table(
-        column, _slice_scores(values, lines, answers), answers.group_score(lines)[0], data=True
-    )
+    scores = _slice_scores(values, lines, answers)
+    score_name, _ = answers.group_score(lines)
+    return _score_table(column, scores, score_name, data=True)
 
 
 def _slice_scores(

@@ -84,7 +84,7 @@ def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
         values: What the two recipes have.
         known: Whether the content behind paths and model names is compared for itself.
     """
-    # What a field left open becomes, the machine decides, or the preset `auto` by the rows.
+    # A field that is left open gets its value from the machine, or (preset `auto`) from the rows.
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS
     by_unknown_content = name in marked(Mark.BY_CONTENT) and not known

@@ -138,15 +138,18 @@ def decision_sentences(metrics: MetricsDocument) -> list[str]:
     return sentences
 
 
-def choice_text(name: str, of: int) -> str:
-    """Returns `epoch (best of 4)`, or the name alone where it is not known of how many."""
-    if of > 1:
-        return f"{name} (best of {of})"
+def choice_text(name: str, n_candidates: int) -> str:
+    """Returns what was chosen among how many candidates, such as `epoch (best of 4)`.
+
+    If their number is not known (1), it is the name alone.
+    """
+    if n_candidates > 1:
+        return f"{name} (best of {n_candidates})"
     return name
 
 
 def metric_name(name: str, metrics: MetricsDocument) -> str:
-    """Returns a metric's name for a person: of two labels, `f1` says of which."""
+    """Returns a metric's name for a person; `f1` of two labels names the positive label."""
     positive = metrics.positive_label
     if positive and name == "f1":
         return f"{name} of {visible(positive)}"

@@ -58,10 +58,13 @@ class ProbeRow(Document):
 
     @model_serializer(mode="wrap")
     def _metric_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Writes the metric before the details, as files have it."""
+        """Writes the primary metric before `mix` and `hold_outs`, as in files of older versions.
+
+        The metric is an extra field of this model, and pydantic writes extra fields last.
+        """
         row: dict[str, Any] = write(self)
-        details = {name: row.pop(name) for name in ("mix", "hold_outs") if name in row}
-        return row | details
+        last_fields = {name: row.pop(name) for name in ("mix", "hold_outs") if name in row}
+        return row | last_fields
 
 
 class ProbeEntry(Document):

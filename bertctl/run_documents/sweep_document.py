@@ -154,7 +154,7 @@ class RunRow(Document):
 
     @property
     def shown_value(self) -> float | None:
-        """Returns the score: that of the rung where the run was stopped at one."""
+        """Returns the run's last score: for a run that successive halving stopped, its rung's."""
         if self.step is not None:
             return self.rung_value
         return self.value
