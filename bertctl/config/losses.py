@@ -81,11 +81,15 @@ class LossTable(Mapping[str, Loss]):
 
     def __init__(self, losses: Iterable[Loss], labels: Sequence[str]) -> None:
         self._losses = {loss.name: loss for loss in losses}
-        self._labels = labels
+        self._kinds_of_labels = labels
 
     def __getitem__(self, name: str) -> Loss:
+        """Returns the built-in loss, or a plug-in's loss if it fits the table's kinds of labels."""
         loss = self._losses.get(name) or plugin("losses", name)
-        if loss is None or not loss.classes.keys() & set(self._labels):
+        if loss is None:
+            raise KeyError(name)
+        fits = any(labels in loss.classes for labels in self._kinds_of_labels)
+        if not fits:
             raise KeyError(name)
         return cast(Loss, loss)
 

@@ -25,10 +25,10 @@ def other_value(field: str, word: str) -> str:
 
 
 def other_metric(metric: str) -> str:
-    """Returns the likely name of a metric that bertctl does not know as it was typed.
+    """Returns bertctl's likely name of a metric that it does not know as typed; empty if none.
 
-    It is the metric that other programs call so, or else the name in bertctl's spelling (`Macro-F1`
-    -> `macro_f1`). It is empty if that is what was typed.
+    A name of other programs is replaced by the metric that it means there. Another name is written
+    as bertctl writes names: `Macro-F1` -> `macro_f1`.
     """
     name = metric.lower().replace("-", "_")
     names_elsewhere = other_names("metrics")

@@ -185,17 +185,19 @@ def _nearest(path: str) -> list[str]:
 
 
 def meant(word: str) -> list[str]:
-    """Returns the dotted names of the fields that have a name in their section, such as `epochs`.
+    """Returns what a name without its section may mean: `epochs` -> `["training.epochs"]`.
 
-    If there are none, it returns what bertctl has for this name of other programs: a field,
-    `field=value`, an option or a verb.
+    These are the fields of this name in any section. If there are none, it is what other programs
+    call so: a field, `field=value`, an option or a verb of bertctl.
 
     Args:
         word: The name, with underscores.
     """
-    same_name = [name for name in fields() if name.rpartition(".")[2] == word]
-    names_elsewhere = other_names("names").items()
-    return same_name or [field for elsewhere, field in names_elsewhere if elsewhere == word]
+    same_name = [dotted for dotted in fields() if dotted.rpartition(".")[2] == word]
+    if same_name:
+        return same_name
+    meaning_elsewhere = other_names("names")
+    return [meaning_elsewhere[word]] if word in meaning_elsewhere else []
 
 
 @functools.cache

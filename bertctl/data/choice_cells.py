@@ -254,6 +254,7 @@ def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequ
         lines = [table.lines[position] for position in positions]
         return table_of_objects(list(zip(lines, rows, strict=True)), table.source)
 
+    # Without lines, rows are known by their position after `table.first`.
     columns = table_of_objects(list(enumerate(rows)), table.source).columns
     return Table(columns, table.source, first=table.first)
 

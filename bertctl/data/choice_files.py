@@ -570,7 +570,8 @@ def _from_cells(cells: Sequence[str], columns: ChoiceColumns) -> Choices:
     """
     last_filled = max((i for i, cell in enumerate(cells) if cell.strip()), default=-1)
     texts = list(cells[: last_filled + 1])
-    # The numbers of the columns may be meant by the labels unless it is said how these count.
+    # A label 2 may mean the column `choice2`, so the columns' numbers are the keys of the choices.
+    # They are not if it is known already which number means the first choice.
     if columns.first is None:
         keys = columns.numbers[: len(texts)]
     else:

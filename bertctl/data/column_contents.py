@@ -23,12 +23,12 @@ _CLASS_WORDS = 4  # more words on average are a text's
 
 
 def filled(values: Sequence[Any]) -> list[Any]:
-    """Returns the first values that say something: not null, not blank, not NaN."""
+    """Returns the first values of a column that are not empty, null or NaN."""
     return [value for value in values[:_SEEN] if not is_missing(value) and value != ""]
 
 
 def is_mostly_empty(values: Sequence[Any]) -> bool:
-    """Returns whether hardly a value of a column says something."""
+    """Returns whether nearly all cells of a column are empty or blank."""
     sample = values[:_SEEN]
     n_empty = sum(value is None or not str(value).strip() for value in sample)
     return n_empty >= MOSTLY * len(sample)

@@ -192,7 +192,7 @@ def other_columns(
     for name, values in table.columns.items():
         if name in used:
             continue
-        if name in canonical:
+        if name in canonical:  # rows have a column of this name already
             unread[beside_canonical(name)] = values
         else:
             unread[name] = values
@@ -200,9 +200,10 @@ def other_columns(
 
 
 def beside_canonical(name: str) -> str:
-    """Returns what rows call a column whose name in the file is a canonical one.
+    """Returns the name in `Rows` of an unread column that the file calls like a canonical one.
 
-    The canonical column is read from another one.
+    For example, the labels are read from `rating`. The file's own column `label` is then called
+    `file_label`.
     """
     return f"file_{name}"
 

@@ -665,17 +665,18 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
     Raises:
         DataError: a word with more or fewer parts than the first.
     """
-    width = 0  # parts of a word, as the first word of the file has; 0 until it has been read
+    width = 0  # parts of the first word, which all words must have; 0 until it has been read
+    n_bars = 2  # most bars of a word that part it: until the width is known, WORD|POS|TAG
     n_sentences = 0
     for number, line in enumerate(lines, start=1):
-        # The word itself may have a bar in it, so the parts are split off from the right: two at
-        # most (part of speech and tag) as long as the width is not known.
-        n_bars = width - 1 if width > 1 else 2
+        # The word itself may contain a bar, so its parts are split off from the right.
         parts_by_word = [item.rsplit("|", n_bars) for item in line.split()]
         if not parts_by_word:
             continue
         if not width:
             width = len(parts_by_word[0])
+            if width > 1:
+                n_bars = width - 1
         for parts in parts_by_word:
             has_all_parts = len(parts) == width and all(parts)
             if not has_all_parts:

@@ -113,12 +113,10 @@ class Corpus:
 
     @loading("the corpus", kind=UnavailableError)
     def fingerprint(self) -> dict[str, str]:
-        """Returns what decides the text.
-
-        It maps the name of each file as documents have it to the SHA-256 of its bytes.
+        """Returns the hash (SHA-256) of each file's bytes by the name that documents have for it.
 
         Raises:
-            UnavailableError: one can't be read.
+            UnavailableError: A file can't be read.
         """
         return {label: sha256_of(regular(path)) for label, path in self.files.items()}
 

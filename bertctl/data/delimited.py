@@ -258,9 +258,9 @@ class _Header:
 
 
 def _bare_name(cell: str) -> str:
-    """Returns a name as it is compared.
+    """Returns a column's name as names are compared: without blanks, quotes and byte-order mark.
 
-    A byte-order mark before it hides its quotes from the CSV reader.
+    The CSV reader leaves quotes in a name if a byte-order mark stands before them.
     """
     return cell.strip().removeprefix("\ufeff").strip('" ')
 

@@ -130,7 +130,7 @@ def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
     if begins_like_json_row(text):
         return "jsonl"
     if text.lstrip().startswith(("[", "{")):
-        return None
+        return None  # another form of JSON, or text in brackets
     lines = text.splitlines(keepends=True)
     if len(head) >= HEAD:
         lines = lines[:-1]  # the last one is cut off

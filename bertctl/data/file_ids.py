@@ -67,14 +67,14 @@ class FileIds:
 
     Attributes:
         _hashes: Hashes of the ids of each chunk so far, by which repeated ones are found.
-        _blank: Rows without an id so far.
+        _n_blank: Rows without an id so far.
     """
 
     def __init__(self, column: str | None = None, *, are_strict: bool = False) -> None:
         self.column = column
         self.are_strict = are_strict
         self._hashes: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        self._blank = 0
+        self._n_blank = 0
 
     def attach(self, rows: Rows, table: Table, *, as_ids: bool) -> Rows:
         """Returns the rows of a chunk with their ids from the file, in `Rows.file_ids`.
@@ -98,7 +98,7 @@ class FileIds:
             return self._attach_packed(rows, values, table, as_ids=as_ids)
         texts = ["" if _is_blank(value) else str(value) for value in values]
         filled = [text for text in texts if text]
-        self._blank += len(texts) - len(filled)
+        self._n_blank += len(texts) - len(filled)
         # To find repeated ids, only their hashes are held in memory.
         hashes = np.fromiter(map(hash, filled), dtype=np.int64, count=len(filled))
         if self.are_strict:
@@ -120,7 +120,7 @@ class FileIds:
         texts = column_of("" if _is_blank(value) else str(value) for value in values)
         hashes = array("q", (hash(text) for text in texts if text))
         numbers = np.frombuffer(hashes, dtype=np.int64)
-        self._blank += len(texts) - len(numbers)
+        self._n_blank += len(texts) - len(numbers)
         if self.are_strict and self._hashes:
             self._refuse_repeated(numbers, [text for text in texts if text], table)
         self._hashes.append(numbers)
@@ -162,8 +162,8 @@ class FileIds:
             return
         hashes = np.concatenate([np.zeros(0, dtype=np.int64), *self._hashes])
         repeated = len(hashes) - len(sorted_unique(hashes))
-        if repeated or self._blank:
-            faults = _faults(repeated, self._blank, len(hashes) + self._blank, self.column)
+        if repeated or self._n_blank:
+            faults = _faults(repeated, self._n_blank, len(hashes) + self._n_blank, self.column)
             listener.warn(f"{source}: {faults}; they are passed on as they are")
 
 

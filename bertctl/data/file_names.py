@@ -94,8 +94,9 @@ def names_a_file(typed: str) -> bool:
     if _PATH.match(typed):
         return True
     path = Path(typed)
-    # A sentence such as "saved as .csv" is no name.
-    return path.suffix.lower() in _FILE_SUFFIXES and path.stem == path.stem.rstrip()
+    # The text "saved as .csv" has a blank before its suffix, and is no name.
+    has_blank_before_suffix = path.stem != path.stem.rstrip()
+    return path.suffix.lower() in _FILE_SUFFIXES and not has_blank_before_suffix
 
 
 def is_pattern(typed: str) -> bool:

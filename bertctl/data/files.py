@@ -116,15 +116,17 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     if encoding is not None and not is_encoding(encoding):
         encoding = None  # it is refused where the file is decoded
     content = kind_of_head(first_bytes(source), encoding)
-    is_table = content in ("csv", "tsv")
     if source != "-" and source.suffix.lower() != ".gz" and is_gzip(source):
         options.listener.say(f"{source}: unpacked, since it is gzip, though it is not named .gz")
-    # A .csv with tabs and a .tsv with commas fit, since `detect_dialect` finds the separator. A
-    # .txt of labelled rows, which is read whole, is a table; one to predict on may be lines.
-    fitting_suffixes = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
     if content is None or content == suffix_kind:
         return suffix_kind
-    if is_table and suffix_kind in fitting_suffixes:
+
+    # A table fits the suffixes .csv and .tsv alike, as `detect_dialect` finds the separator. A file
+    # that is read whole has labels, so a .txt of this kind is a table, too. A .txt that is read in
+    # chunks, to predict on it, may be lines of text.
+    is_table = content in ("csv", "tsv")
+    suffix_kinds_of_tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
+    if is_table and suffix_kind in suffix_kinds_of_tables:
         return suffix_kind
 
     if is_table:
@@ -558,6 +560,7 @@ def _json_values(text: str, source: str, form: str) -> list[Any]:
     while start < len(text):
         try:
             _, end = decoder.raw_decode(text, start)
+            # `parse` also refuses halves of surrogate pairs, which `raw_decode` accepts.
             values.append(parse(text[start:end]))
         except (ValueError, RecursionError) as error:
             raise _not_json(error, source, form) from error
@@ -580,18 +583,24 @@ def _has_columns(document: Any) -> bool:
     """Returns whether an object is a table by columns, as pandas' `to_json` writes it by default.
 
     `{"text": {"0": "good", "1": "bad"}, "label": {"0": 1, "1": 0}}`, or with lists of one length in
-    place of the inner objects. A row with lists of words and tags is no such table.
+    place of the inner objects. pandas' other forms that are no list of rows count, too: "split"
+    (`{"columns": [...], "data": [...]}`) and "index" (`{"0": {"text": "good", "label": 1}, ...}`).
+    A row with lists of words and tags is no such table.
     """
     if not isinstance(document, dict) or not document:
         return False
-    if {"columns", "data"} <= document.keys():
-        return True  # orient="split"
+    is_split = {"columns", "data"} <= document.keys()
+    if is_split:
+        return True
+
     columns = list(document.values())
     if all(isinstance(column, dict) for column in columns):
+        have_same_keys = all(column.keys() == columns[0].keys() for column in columns)
         has_row_numbers = all(key.isdecimal() for key in columns[0])
-        is_by_rows = all(key.isdecimal() for key in document)  # orient="index"
-        is_table = is_by_rows or has_row_numbers or len(columns) > 1
-        return is_table and all(column.keys() == columns[0].keys() for column in columns)
+        is_by_index = all(key.isdecimal() for key in document)
+        # A single object without numbers may be a row that has an object in its only field.
+        is_single_row = len(columns) == 1 and not has_row_numbers and not is_by_index
+        return have_same_keys and not is_single_row
 
     n_rows = len(columns[0]) if isinstance(columns[0], list) else 0
     have_one_length = all(isinstance(column, list) and len(column) == n_rows for column in columns)
