@@ -45,11 +45,11 @@ TAUGHT_TASKS = (
 
 
 class Disagreement(NamedTuple):
-    """Fields that are possible each by itself, but not together.
+    """Fields of a recipe that are valid each by itself, but not together.
 
     Attributes:
-        fields: dotted names; the first is the one to change.
-        message: why they don't fit.
+        fields: Dotted names of the fields. The first one is the one to change.
+        message: Why the fields don't fit together.
     """
 
     fields: tuple[str, ...]

@@ -183,7 +183,7 @@ def refuse_unnamed(
         reaching: Dotted names of the fields to check: `REACHING`, or `CODE` alone.
 
     Raises:
-        UsageError: with what the recipe names, and what allows it.
+        UsageError: A field names something that was not typed. The remedy says what to type.
     """
     values = recipe.model_dump()
     for dotted in reaching:

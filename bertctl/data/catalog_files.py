@@ -39,7 +39,7 @@ def _settings(
     """Returns a catalog row's columns as the settings of a reader.
 
     Args:
-        columns: Of the catalog row.
+        columns: Names of the columns in the file, from the catalog.
         header: Whether the file has a header; None if the reader finds out.
         first_choice: Number of the first choice: 0 in the built-in sets, None if it is not known.
     """
@@ -126,11 +126,12 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
 
 
 def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
-    """Returns a split from the hub's Parquet file, out of the cache where it is there.
+    """Returns a split of a catalog data set, read from the hub's Parquet file or its cached copy.
 
     Raises:
-        UnavailableError: the hub does not have it, or it is neither in the cache nor to be had.
-        DataError: the file is not what it should be.
+        UnavailableError: The hub does not have the file, or it is not cached and the hub can't be
+            reached.
+        DataError: The file is not what it should be.
     """
     if row.hub is None:
         raise UnavailableError(
@@ -221,9 +222,9 @@ def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -
     """Returns canonical name -> position in the official file: `{"text": 3, "label": 1}`.
 
     Args:
-        split: Whether its file has a header. Without one, the catalog names columns by position.
-        columns: Their names or positions in the catalog.
-        first_line: Of the file.
+        split: The split. Its file may have no header; then the catalog has positions of columns.
+        columns: Names or positions of the columns, from the catalog.
+        first_line: First line of the file.
         path: The file, for messages.
 
     Raises:
@@ -252,10 +253,10 @@ def _read_parquet(
     """Returns the rows of the hub's file, read by the library `datasets`, which knows label names.
 
     Args:
-        row: The data set.
-        split: Of it.
+        row: The data set in the catalog.
+        split: The split that the file has.
         path: The file.
-        source: What messages call it: repository, file and revision.
+        source: Name of the file in messages: repository, file and revision.
         listener: Receives a warning of rows that are left out.
 
     Raises:
@@ -329,8 +330,8 @@ def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) 
 
     Args:
         data: A `datasets.Dataset`.
-        column: Its name there.
-        row: The data set. It may name the classes of lists whose features have no names.
+        column: Name of the column in it.
+        row: The data set in the catalog, which may name the classes of lists of class numbers.
         label_column: Name of the column with labels.
     """
     values: list[Any] = data.data.column(column).to_pylist()
@@ -361,15 +362,15 @@ def _canonical(
     Rows without a label or a text are left out.
 
     Args:
-        row: The data set.
-        split: Of it.
+        row: The data set in the catalog.
+        split: The split that the rows are.
         columns: Canonical name -> cells as the file has them.
-        source: The file, for messages.
+        source: Name of the file in messages.
         lines: Number of the line of each row, or nothing.
         listener: Receives a warning of rows that are left out, and of blank texts.
 
     Raises:
-        DataError: A label that the data set does not have, or no rows at all.
+        DataError: A label is none of the data set's, or no row is complete.
     """
     rows = Rows(
         split.name,
@@ -403,7 +404,7 @@ def _with_labels(rows: Rows, row: DatasetRow) -> Rows:
     """Returns rows with their labels as names, or as scores if the data set names no labels.
 
     Raises:
-        DataError: A label that the data set does not have.
+        DataError: A label is none of the data set's.
     """
     written = rows.columns["label"]
     if row.labels:

@@ -41,10 +41,10 @@ class UnreadableChoicesError(Exception):
 
 
 def choices_in(cell: Any) -> Choices:
-    """Returns the choices that a cell holds.
+    """Returns the choices in a cell: a list, an object, or one of these written as a text.
 
     Raises:
-        UnreadableChoicesError: It holds none.
+        UnreadableChoicesError: The cell contains no choices.
     """
     if isinstance(cell, str):
         value = written_value(cell)
@@ -62,15 +62,15 @@ def choices_in(cell: Any) -> Choices:
 def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
     """Returns the choices of an object.
 
-    It has lists (`{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`), or a text for each key
-    (`{"A": "Oslo", "B": "Bergen"}`).
+    The object has lists (`{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`), or a text for each
+    key (`{"A": "Oslo", "B": "Bergen"}`).
 
     Args:
         value: The object.
-        cell: The same as the file has it, for messages.
+        cell: The cell as the file has it, for messages; the object may be a text there.
 
     Raises:
-        UnreadableChoicesError: It is neither.
+        UnreadableChoicesError: The object has neither form.
     """
     lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
     text_name = _first_common_name(_TEXT, [lists])  # common to all objects: here it is a single one
@@ -95,8 +95,8 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
     """Returns the choices of a list of objects: `[{"label": "A", "text": "Oslo"}, ...]`.
 
     Args:
-        value: The list.
-        cell: The same as the file has it, for messages.
+        value: The list of objects.
+        cell: The cell as the file has it, for messages; the list may be a text there.
 
     Raises:
         UnreadableChoicesError: The objects have no text.
@@ -124,7 +124,7 @@ def _texts(values: Sequence[Any]) -> list[str]:
     """Returns choices as texts; numbers are choices, too.
 
     Raises:
-        UnreadableChoicesError: One is something else.
+        UnreadableChoicesError: A choice is neither text nor number.
     """
     for number, choice in enumerate(values):
         if not isinstance(choice, str | int | float) or isinstance(choice, bool):
@@ -246,9 +246,9 @@ def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequ
     """Returns a table of new rows, with the source and the lines of the table they are made of.
 
     Args:
-        table: The original.
+        table: The original table.
         rows: The new rows.
-        positions: Of each of them, the row of `table` that it is made of.
+        positions: For each new row, the position of the row in `table` that it is made of.
     """
     if table.lines:
         lines = [table.lines[position] for position in positions]

@@ -104,10 +104,10 @@ class ChoiceColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
-        context: what the choices are about.
-        beginning: words that every choice continues (SWAG's `sent2`), or None.
-        choices: one column with lists, or a column for each choice, in order.
-        label: the right choice, or None.
+        context: The column of what the choices are about.
+        beginning: The column of words that every choice continues (SWAG's `sent2`), or None.
+        choices: One column with lists, or a column for each choice, in order.
+        label: The column of the right choice, or None.
         first: Number that labels give the first choice (0 or 1), where the settings, the format or
             another file of the recipe says it.
         reading: How the labels of the whole file are read; None where there are none.
@@ -279,8 +279,8 @@ class ChoiceReader(Reader):
         """Returns a file's columns under their canonical names.
 
         Raises:
-            DataError: fewer than two choices, a label that points at none of them, something that
-                is no text, with file and line.
+            DataError: A row has fewer than two choices, a label that means none of them, or a cell
+                that is no text; with file and line.
         """
         # A chunk of JSONL lacks the columns of the last choices if all of its rows have fewer.
         has_column_per_choice = len(columns.choices) > 1
@@ -436,10 +436,10 @@ def _report_first_number(
 
     Args:
         table: The file, for messages.
-        columns: Which column is which.
+        columns: The columns of the file.
         reading: How the labels are read.
-        options: They have hints if the settings were made for other files, such as those that a run
-            was trained on.
+        options: How the file is read. `hints` is not empty if the settings were made for other
+            files, such as those that a run was trained on.
 
     Raises:
         WholeFileError: Labels count from 0 in those other files, and this file's columns of choices
@@ -461,20 +461,20 @@ def _report_first_number(
 def _reading_of(
     table: Table, name: str, choices: Mapping[int, Choices], first: int | None
 ) -> LabelReading:
-    """Returns how a column of labels is read, by the rows that have choices.
+    """Returns how a column of labels is read, by its labels in the rows that have choices.
 
     Args:
         table: The file.
-        name: The column.
-        choices: Number of a row -> its choices.
-        first: The number of the first choice, where it is known.
+        name: Name of the column.
+        choices: Position of a row -> its choices.
+        first: The number that labels give the first choice, 0 or 1; None if it is not known.
     """
     labels = [table.columns[name][index] for index in choices]
     return find_reading(labels, list(choices.values()), first)
 
 
 def _further_labels(table: Table, columns: ChoiceColumns) -> list[str]:
-    """Returns further columns that may say the right choice."""
+    """Returns the names of columns without a role that may also contain the right choice."""
     known = (*_LABELS, *_FURTHER_LABELS)
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     return [name for name in free if folded(name) in known]
@@ -550,7 +550,7 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
     """Returns the choices of each row, out of a column with lists, or out of a column for each.
 
     Raises:
-        DataError: Something that is no choice, with file and line.
+        DataError: A cell contains something that is no choice; with file and line.
     """
     if len(columns.choices) > 1:
         empty_column = [""] * len(table)  # of a choice that no row of this chunk has
@@ -583,7 +583,7 @@ def _from_list(table: Table, name: str, index: int) -> Choices:
     """Returns the choices in the cell of a column with lists.
 
     Raises:
-        DataError: It has none, with file and line, and how lists are written.
+        DataError: The cell contains no choices; with file and line, and how lists are written.
     """
     cell = table.columns[name][index]
     try:
@@ -630,7 +630,7 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
         free: Lowercase name -> name of the columns that are nothing else yet.
 
     Raises:
-        UsageError: None fits, or several do.
+        UsageError: No columns fit, or several do.
     """
     known = [free[key] for key in _LISTS if key in free]
     lists = [(name,) for name in known if _holds_lists(table.columns[name])]
@@ -711,7 +711,7 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
     Args:
         free: Lowercase name -> name of the columns that are nothing else yet.
         table: The file.
-        choices: Its columns with choices.
+        choices: Names of its columns with choices.
     """
     names = [free[name] for name in _LABELS if name in free]
     if len(names) < 2 or "label" in free:  # a column `label` needs no guess

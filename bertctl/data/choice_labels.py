@@ -29,12 +29,11 @@ class LabelReading:
     """How the labels of a file are read.
 
     Attributes:
-        kind: As what they are read.
-        first: Number that stands for the first choice, 0 or 1, where labels are numbers.
+        kind: What the labels are read as.
+        first: Number that means the first choice, 0 or 1, if the labels are numbers.
         fitting: How many labels of the file mean a choice if they are read so.
         is_ambiguous: Whether they are numbers that could count from 0 or from 1.
-        seen_first: Number of the first choice, 0 or 1, where the labels themselves show it; else
-            None.
+        seen_first: Number of the first choice, 0 or 1, if the labels themselves show it; else None.
     """
 
     kind: Kind
@@ -46,7 +45,7 @@ class LabelReading:
     def choice_of(self, label: Any, choices: Choices) -> int | None:
         """Returns the number of the choice that a label means, counted from 0.
 
-        None where it means none.
+        The result is None if it means none.
         """
         if self.kind == "key":
             return _by_key(label, choices)
@@ -63,8 +62,8 @@ def find_reading(
     """Returns the reading (as keys, numbers, texts or letters) that fits most labels.
 
     Args:
-        labels: Of a whole file; missing ones are left out of the count.
-        choices: Of each row.
+        labels: The labels of a whole file. Missing ones do not count.
+        choices: The choices of each row.
         first: The number that labels give the first choice, 0 or 1; None if it is not known.
     """
     # Labels that are there, each with the choices of its row.
@@ -283,10 +282,10 @@ def _refused(
 
     Args:
         table: The file.
-        labels: Of all its rows.
-        choices: Of all its rows.
-        index: Number of the wrong row.
-        reading: Of the whole file's labels.
+        labels: The labels of all its rows.
+        choices: The choices of all its rows.
+        index: Position of the wrong row.
+        reading: How the labels are read, as the whole file showed it.
     """
     label = labels[index]
     texts = choices[index].texts

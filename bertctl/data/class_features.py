@@ -19,7 +19,8 @@ def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     `{"label": {"names": ["neg", "pos"], "_type": "ClassLabel"}}`.
 
     Args:
-        metadata: Of the schema of a Parquet file, where `datasets` writes its features as JSON.
+        metadata: The metadata of a Parquet file's schema, in which `datasets` writes its features
+            as JSON.
     """
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
@@ -47,7 +48,7 @@ def with_class_names(value: Any, feature: Any) -> Any:
 
     Args:
         value: The cell.
-        feature: Of its column; None if it has none.
+        feature: The feature of its column; None if the column has none.
     """
     if value is None or feature is None:
         return value

@@ -30,8 +30,8 @@ class FileColumns:
     """The file's names of the canonical columns.
 
     Attributes:
-        id: the column with ids, or None.
-        settings_of: canonical name -> field of `DataSection` that names the column.
+        id: The column with ids, or None.
+        settings_of: Canonical name -> field of `DataSection` that names the column.
     """
 
     settings_of: ClassVar[Mapping[str, str]] = {}
@@ -54,7 +54,7 @@ class FileColumns:
         """Refuses a table without one of these columns.
 
         Raises:
-            DataError: one is not there (those there are shown).
+            DataError: The table lacks a column. The message shows its columns.
         """
         for name in (*self.used, self.id):
             if name is not None and name not in table.columns and name not in optional:
@@ -209,10 +209,10 @@ def beside_canonical(name: str) -> str:
 
 
 def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str]:
-    """Returns a column as ids; numbers from `first_id` on where there is none.
+    """Returns the ids of a table's rows: a column, or without one the numbers from `first_id` on.
 
     Raises:
-        DataError: one is blank or stands twice, with file and line.
+        DataError: An id is blank or occurs twice; with file and line.
     """
     if name is None:
         return numbered_ids(len(table), first=first_id)
@@ -255,16 +255,16 @@ def distinct_ids(
 def label_of(
     free: Mapping[str, str], usual: Sequence[str], table: Table, *, needed: bool
 ) -> str | None:
-    """Returns the label's column, guessed from its usual names.
+    """Returns the name of the label column, guessed by usual names; None if no column is clear.
 
     Args:
-        free: columns that are nothing else, by their names in lower case.
-        usual: names of labels.
-        table: the file, for messages.
-        needed: whether to refuse a file in which none can be told.
+        free: Lowercase name -> name of the columns that have no other role.
+        usual: Usual names of label columns, in lower case.
+        table: The file, for messages.
+        needed: Whether to refuse a file in which no column is clear.
 
     Raises:
-        UsageError: none or several could be it, though one is needed.
+        UsageError: No column, or several, could be the label, and one is needed.
     """
     candidates = [free[name] for name in usual if name in free]
     if "label" in free:

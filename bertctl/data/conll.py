@@ -77,7 +77,7 @@ class Sentence(NamedTuple):
     Attributes:
         line: Number of the line with its first word.
         document: Number of its document, from 0; -1 before any has begun.
-        words: As written.
+        words: The words as the file has them.
         tags: One per word; None where the file has none.
         lines: All its lines, with comments, and whether each is a word: `("Anna B-PER", True)`.
             Predictions are written into them. They are there only if the file is read in chunks,
@@ -103,14 +103,14 @@ class ConllLayout:
     """Where words and tags stand.
 
     Attributes:
-        tabs: whether columns are separated by single tabs; else by runs of spaces and tabs.
-        names: of the columns, in their order.
-        word: position of the words.
-        tag: position of the tags, or None.
-        ud: whether it is CoNLL-U.
-        has_more: whether lines may have more columns, as those of CoNLL-2012.
-        misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag
-            is all of the column.
+        tabs: Whether columns are separated by single tabs; else by runs of spaces and tabs.
+        names: Names of the columns, in their order.
+        word: Position of the column of words.
+        tag: Position of the column of tags, or None.
+        ud: Whether the file is CoNLL-U.
+        has_more: Whether lines may have further columns, as in CoNLL-2012.
+        misc_key: Key of the tags in the column MISC of CoNLL-U, such as `NER`; empty if the tags
+            are in a column of their own.
     """
 
     tabs: bool
@@ -171,18 +171,19 @@ def conll_sentences(
     """Yields the sentences of a column file.
 
     Args:
-        lines: with their ends, without a byte-order mark.
-        source: the file, for messages.
-        options: in their settings `text_column` and `label_column` are positions counted from 0
-            (negative ones from the end) or names. Without them the words are in the first column,
-            or in the second if the first one counts the words, and the tags are in the last one; in
+        lines: The lines with their ends, without a byte-order mark.
+        source: Name of the file in messages.
+        options: In their settings, `text_column` and `label_column` are names of columns or
+            positions, counted from 0 or, if negative, from the end. Without them, words are in the
+            first column (or the second if the first one counts the words) and tags in the last; in
             CoNLL-U they are `form` and `upos`. `header` says whether the first line has the names
-            of the columns; if it is not set, a line of nothing but usual names is taken for them.
-        ud: whether it is CoNLL-U.
+            of the columns. If it is not set, a line of nothing but usual names is a header.
+        ud: Whether the file is CoNLL-U.
 
     Raises:
-        DataError: no such column, a line with more or fewer columns than the first, a word without
-            a tag, no sentence at all; with file and line.
+        DataError: A line has more or fewer columns than the first, a word has no tag, or the file
+            has no sentence; with file and line.
+        UsageError: A column of the settings does not exist.
     """
     reader = _SentenceReader(source, options, ud=ud)
     numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
@@ -450,14 +451,14 @@ def _layout(
     ud: bool,
     tags_needed: bool,
 ) -> ConllLayout:
-    """Returns where words and tags stand, by the first sentence.
+    """Returns which columns have words and tags, by the settings or else by the first sentence.
 
     Args:
-        block: Its lines.
-        source: The file, for messages.
+        block: Lines of the first sentence, without comments.
+        source: Name of the file in messages.
         settings: `text_column` and `label_column` are positions or names of columns, or None.
-        names: The columns' names if the file has them.
-        ud: Whether it is CoNLL-U.
+        names: Names of the columns if the file has them.
+        ud: Whether the file is CoNLL-U.
         tags_needed: Whether a file without tags is refused.
 
     Raises:
@@ -628,7 +629,7 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
     """Returns entities in brackets as IOB2: `(PERSON*`, `*)`, `*` -> `B-PERSON`, `I-PERSON`, `O`.
 
     Raises:
-        DataError: brackets in brackets, or one that is not closed.
+        DataError: A bracket is inside another one, or is not closed.
     """
     iob2_tags: list[str] = []
     kind = ""  # of the entity whose bracket is open
@@ -663,7 +664,7 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
     Each word has its tag, or its part of speech and its tag (`Anna|NNP|B-PER`).
 
     Raises:
-        DataError: a word with more or fewer parts than the first.
+        DataError: A word has more or fewer parts than the first one.
     """
     width = 0  # parts of the first word, which all words must have; 0 until it has been read
     n_bars = 2  # most bars of a word that part it: until the width is known, WORD|POS|TAG
@@ -712,12 +713,12 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
     It also refuses words that are not numbered 1, 2, 3 ...
 
     Args:
-        block: Its lines without comments.
-        comments: Its comments.
-        source: The file, for messages.
+        block: The sentence's lines without comments.
+        comments: The sentence's comments.
+        source: Name of the file in messages.
 
     Raises:
-        DataError: with file and line.
+        DataError: The words differ from the text, or their numbers are wrong; with file and line.
     """
     parts = _words_of_text(block, source)
     for comment in comments:

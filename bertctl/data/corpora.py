@@ -51,12 +51,12 @@ _READER = TextReader(stratify=False, streams_labels=False, nouns=())
 
 
 class Document(NamedTuple):
-    """Text of a corpus.
+    """One document of a corpus.
 
     Attributes:
-        id: the file and the line where it begins (Parquet: the row): `file.txt:17`.
-        lines: as the file has them, without those that are blank.
-        cut: whether a line is a text, which is cut into sentences; else it is a sentence.
+        id: The file, and the line where the document begins (in Parquet the row): `file.txt:17`.
+        lines: The document's lines as the file has them, without blank ones.
+        cut: Whether lines have to be cut into sentences. If False, each line is a sentence.
     """
 
     id: str
@@ -78,15 +78,13 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """File, or the files of a folder.
+    """Texts to pretrain on: one file, or the files of a folder.
 
     Attributes:
-        name: what it is called where corpora are weighed: the file's name without suffixes, or the
-            folder's.
-        files: what the ids of documents call a file -> the file, in the order in which they are
-            read.
-        settings: text column, encoding, delimiter, header and longest line, as a recipe's section
-            says them.
+        name: Name of the corpus where corpora are weighed: that of the folder, or of the file
+            without suffixes.
+        files: Name of a file in the ids of documents -> the file, in the order of reading.
+        settings: How the files are read: text column, encoding, delimiter, header, longest line.
     """
 
     name: str
@@ -94,13 +92,13 @@ class Corpus:
     settings: DataSection
 
     def documents(self, listener: Listener = SILENT) -> Iterator[Document]:
-        """Yields the documents in order; those without a text have no lines.
+        """Yields the documents in order; a document without text has no lines.
 
         Raises:
-            UsageError: a text column that can't be guessed.
-            DataError: bytes, records, columns or a line that are not what they should be, with file
-                and line.
-            UnavailableError: a file that is gone.
+            UsageError: The text column of a file can't be guessed.
+            DataError: Bytes, records, columns or a line are not what they should be; with file and
+                line.
+            UnavailableError: A file no longer exists.
         """
         for label, path in self.files.items():
             options = ReadOptions(self.settings, "train", listener=listener)
@@ -125,12 +123,12 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
     """Returns the corpora that were named, with their files.
 
     Args:
-        corpus_names: files, or folders, of which every file with a known suffix counts, in folders
-            inside too; or the name of a corpus inside the package.
-        settings: how files are read.
+        corpus_names: Paths of files or folders, or names of corpora that the package contains. Of a
+            folder, all files with a known suffix count, also in folders inside it.
+        settings: How the files are read.
 
     Raises:
-        UnavailableError: nothing there, or a folder without such a file.
+        UnavailableError: A path does not exist, or a folder has no such file.
     """
     settings = settings.model_copy(update={"id_column": None})  # documents are numbered
     names_and_paths = [_name_and_path(corpus) for corpus in corpus_names]
@@ -282,9 +280,9 @@ class Survey(NamedTuple):
     """Facts about corpora that were read once.
 
     Attributes:
-        documents: how many there are, those without a text too.
-        held_out: numbers of those held out for validation, counted over all that the corpora yield.
-        notes: what is left out, held out and repeated, in words.
+        documents: Number of documents, also of those without text.
+        held_out: Numbers of the documents held out for validation, counted over all corpora.
+        notes: Sentences about what is left out, held out and repeated.
     """
 
     documents: int
@@ -313,9 +311,9 @@ def survey(
         listener: Receives guesses about the files, and the progress.
 
     Raises:
-        UsageError: a text column that can't be guessed.
-        DataError: files that are not what they should be; a corpus without text, or with none left
-            for training; too many repeated lines.
+        UsageError: The text column of a file can't be guessed.
+        DataError: A file is not what it should be, a corpus has no text to train on, or too many
+            lines are repeated.
     """
     hashes, line_hashes, ends = _hashes_of(corpora, listener)
     has_text = hashes >= 0  # a document without text has the hash -1
@@ -403,15 +401,15 @@ def _hash(lines: Sequence[str]) -> int:
 
 
 def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:
-    """Returns how many lines are repeated, in words; nothing where they are few.
+    """Returns a sentence about repeated lines in a list; an empty list if they are few.
 
     Args:
-        corpora: They are read once more, for examples.
-        hashes: Of their lines; sorted in place.
-        allowed: Whether too many repeated lines are reported rather than refused.
+        corpora: The corpora, which are read once more for examples.
+        hashes: Hashes of their lines; sorted in place.
+        allowed: Whether too many repeated lines are only reported.
 
     Raises:
-        DataError: They are too many, and not allowed.
+        DataError: Too many lines are repeated, and this is not allowed.
     """
     hashes.sort()
     is_repeated = hashes[1:] == hashes[:-1]
@@ -469,7 +467,7 @@ def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
     the same whenever the corpora are read.
 
     Raises:
-        BertctlError: files that are not there, or no longer what they were.
+        BertctlError: A file no longer exists or has changed.
     """
     data = recipe.data
     if data.validation_file:
@@ -493,8 +491,8 @@ class CorpusReader(Reader):
         """Yields the documents of a file.
 
         Raises:
-            UsageError: stdin.
-            DataError: no text.
+            UsageError: The source is stdin.
+            DataError: The file has no text.
         """
         if source == "-":
             raise UsageError("a corpus is not read from stdin", remedy="Give a file or a folder.")

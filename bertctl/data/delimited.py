@@ -39,10 +39,10 @@ class Dialect:
     """How a delimited file is written.
 
     Attributes:
-        delimiter: one character.
-        quoted: whether fields may be quoted as in CSV; else quotes are characters like any other.
-        header: whether the first record holds the names.
-        names: the columns' names, from the file or `column1`, `column2`, ...
+        delimiter: The character between fields.
+        quoted: Whether fields may be quoted as in CSV; else quotes are characters like any other.
+        header: Whether the first record has the names of the columns.
+        names: Names of the columns, from the file or `column1`, `column2`, ...
     """
 
     delimiter: str
@@ -60,20 +60,20 @@ def detect_dialect(
     source: str,
     listener: Listener,
 ) -> Dialect:
-    """Finds out how a file is written, and reports what is not as its suffix says.
+    """Finds out how a CSV or TSV file is written, and reports what its suffix does not say.
 
     Args:
-        sample: its first lines, at most `SAMPLE_LINES`.
-        all_lines: all of its lines, or the sample again if the others can't be had (a pipe). They
-            show whether a tab-separated file has quoted fields.
-        tabs: whether its suffix says tabs.
-        settings: delimiter, header and columns, where the person said them.
-        source: the file, for messages.
-        listener: told of what was found.
+        sample: The first lines of the file, at most `SAMPLE_LINES`.
+        all_lines: All lines of the file, or the sample again if the file can't be read twice (a
+            pipe). They show whether a tab-separated file has quoted fields.
+        tabs: Whether the suffix says that tabs separate the fields.
+        settings: Delimiter, header and names of columns, if the user has given them.
+        source: Name of the file in messages.
+        listener: Receives a message about a delimiter, quotes or a header that were guessed.
 
     Raises:
-        UsageError: a delimiter of more than one character.
-        DataError: no line with content, two columns of one name.
+        UsageError: The delimiter in the settings can't separate fields.
+        DataError: All lines are blank, or two columns have one name.
     """
     _allow_long_fields(settings)
     if sample and sample[0].startswith("sep="):
@@ -152,15 +152,15 @@ def records(
         lines: All lines of the file.
         dialect: How they are written.
         source: Name of the file.
-        listener: Told of skipped blank lines, and of values in columns without a name.
+        listener: Receives messages about skipped blank lines and values in columns without a name.
         on_bad_record: Called with the error of each bad record, which is then left out. Reading
             goes on after the line with the error, but a quoted field that is never closed takes all
             further lines. If None, the first error is raised.
 
     Raises:
-        DataError: a record with more or fewer fields, a quoted field that is not closed, a second
-            header, with file and line.
-        WholeFileError: a second header whose columns are in another order than the first one's.
+        DataError: A record has more or fewer fields, a quoted field is not closed, or the header is
+            repeated; with file and line.
+        WholeFileError: A second header has its columns in another order than the first one.
     """
     width = len(dialect.names)
     pending_header = dialect.header  # whether the next record is the header
@@ -217,7 +217,7 @@ class _Header:
     """The names in a file's first record, which no later record may repeat.
 
     Args:
-        fields: the first record.
+        fields: The fields of the first record.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -278,9 +278,9 @@ def _split(
     `"a,b"` on line 7 -> `(7, ["a", "b"])`.
 
     Args:
-        lines: Of the file.
-        delimiter: One character.
-        quoted: Whether fields may be quoted, and have line ends and delimiters in them then.
+        lines: Lines of the file.
+        delimiter: The character between fields.
+        quoted: Whether fields may be quoted. A quoted field may contain line ends and delimiters.
         source: Name of the file.
         on_bad_record: Gets the errors of wrong quotes; if None, the first one is raised.
 
@@ -313,8 +313,8 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
     """Returns the error for a record that has more or fewer fields than the first one.
 
     Args:
-        fields: Of the record.
-        line: Where it begins.
+        fields: The fields of the record.
+        line: Number of the line where the record begins.
         dialect: How the file is written.
         source: Name of the file.
     """
@@ -376,15 +376,15 @@ def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> D
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
-    """Returns what separates the fields: as it was said, else what gives the most even records.
+    """Returns the separator of fields: from the settings, else the one with the most even records.
 
     Args:
         sample: The first lines of the file.
         expected: The separator that the suffix suggests. Another one must fit clearly to win.
-        settings: `delimiter` says it, or is None.
+        settings: `delimiter` is the separator, or None.
 
     Raises:
-        UsageError: A separator that can't be one was named.
+        UsageError: The delimiter in the settings can't separate fields.
     """
     if settings.delimiter is not None:
         if settings.delimiter in '"\r\n':
@@ -463,9 +463,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 
     Args:
         lines: All lines of the file if they can be had, else the first ones. They are read once.
-        delimiter: One character.
+        delimiter: The character between fields.
         source: Name of the file.
-        listener: Told if quotes are characters like any other.
+        listener: Receives a message if quotes are characters like any other.
     """
     if delimiter != "\t":
         return True
@@ -520,12 +520,12 @@ class _PlainFields:
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
     """Returns whether the first record has the names of the columns.
 
-    It does if it has a name that was given, a usual name that does not recur below it, or a word
-    above a column of numbers; and if nothing in it looks like data.
+    It has them if a cell is a name from the settings, a usual name that does not occur again below
+    it, or a word above a column of numbers. It also has them if no cell looks like data.
 
     Args:
         records: The first records of a file.
-        settings: They may name columns.
+        settings: The settings, which may name columns.
     """
     first_record = [cell.strip() for cell in records[0]]
     first_record, records = _without_empty_columns(first_record, records)

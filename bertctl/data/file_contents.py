@@ -112,13 +112,13 @@ def begins_like_json_row(text: str) -> bool:
 
 
 def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
-    """Returns the kind of a file if its first bytes leave no doubt.
+    """Returns the kind of a file if its first bytes leave no doubt; else None.
 
-    That is Parquet, JSON, or a table with a usual header.
+    They leave no doubt for Parquet, JSON, and a table with a usual header.
 
     Args:
-        head: its first bytes, unpacked.
-        encoding: as it was said, or None.
+        head: The first bytes of the file, unpacked.
+        encoding: The encoding in the settings, or None.
 
     Returns:
         `parquet`, `jsonl` (or one JSON document), `csv` or `tsv`; None where it could be lines of
@@ -169,9 +169,9 @@ def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> boo
 
     Args:
         lines: First lines of the file, with the header.
-        delimiter: Between the fields.
-        width: Fields of the header.
-        sure: What is returned if there is nothing but the header.
+        delimiter: The character between fields.
+        width: Number of fields of the header.
+        sure: The result if the header is the only line.
     """
     try:
         widths = [len(record) for record in csv.reader(lines[1:], delimiter=delimiter) if record]

@@ -136,12 +136,12 @@ class FileIds:
         """Refuses ids of a chunk that occur in an earlier one.
 
         Args:
-            hashes: Of the ids that are not blank.
-            texts: The same ids.
+            hashes: Hashes of the chunk's ids without blank ones.
+            texts: The same ids as texts.
             table: The chunk, for messages.
 
         Raises:
-            DataError: With the first of them.
+            DataError: An id is repeated. The message shows the first one.
         """
         for earlier_hashes in self._hashes:
             is_repeated = np.isin(hashes, earlier_hashes)

@@ -36,7 +36,7 @@ def files_of(typed: Sequence[str]) -> Path | Literal["-"] | FileList:
         typed: Paths and patterns, or `-` for stdin alone.
 
     Raises:
-        UsageError: stdin among other inputs.
+        UsageError: Stdin is among other inputs.
         UnavailableError: No file matches a pattern.
     """
     names = expand_patterns(typed)

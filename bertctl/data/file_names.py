@@ -58,10 +58,10 @@ def suffix_of(path: Path | MemoryFile) -> str:
 
 
 def kind_of(path: Path | MemoryFile) -> FileKind:
-    """Returns what a file is, by its suffix.
+    """Returns the kind of a file by its suffix.
 
     Raises:
-        UsageError: a suffix that says nothing.
+        UsageError: The file has no suffix, or one that is not known.
     """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:

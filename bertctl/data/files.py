@@ -75,21 +75,24 @@ class KnownFormatError(DataError):
 
 
 def input_kind(source: Source, options: ReadOptions) -> FileKind:
-    """Returns what a file is: as it was said, else by its first bytes, else by its suffix.
+    """Returns the kind of a file: by `options.kind`, else its first bytes, else its suffix.
 
-    If nothing says it, stdin is lines.
+    Stdin whose first bytes don't show its kind is lines of text.
 
     Raises:
-        UsageError: an unknown kind, or neither bytes nor suffix say anything.
-        UnavailableError: the file does not exist.
-        DataError: it is packed in a way that is not read here, or is no file of rows.
+        UsageError: The kind is unknown, or neither bytes nor suffix show it.
+        UnavailableError: The file does not exist.
+        DataError: The file is packed in a way that is not read here, or is no file of rows.
     """
     if source != "-":
         require_file(source)
     source = as_read(source)
     kind = options.kind
     if kind is None:
-        return detected_kind(source, options) or ("lines" if source == "-" else kind_of(source))
+        detected = detected_kind(source, options)
+        if detected is not None:
+            return detected
+        return "lines" if source == "-" else kind_of(source)
     if kind not in FILE_KINDS:
         raise UsageError(
             unknown("input format", kind, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}."
@@ -98,13 +101,13 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
 
 
 def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
-    """Returns what a file is by its first bytes, else by its suffix; None if neither tells.
+    """Returns the kind of a file by its first bytes, else by its suffix; None if neither shows it.
 
-    The listener is told if the bytes say something else than the suffix.
+    The listener receives a message if the bytes show another kind than the suffix.
 
     Raises:
-        UnavailableError: the file does not exist.
-        DataError: it is packed in a way that is not read here, or is no file of rows.
+        UnavailableError: The file does not exist.
+        DataError: The file is packed in a way that is not read here, or is no file of rows.
     """
     if isinstance(source, MemoryFile):
         return source.kind
@@ -147,8 +150,8 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
     """Yields a file's columns as they are, one table per chunk.
 
     Raises:
-        DataError: no rows, or bytes or records that are not what they should be, with file and
-            line. If all records were left out, it is the error of the last one.
+        DataError: The file has no rows, or has bytes or records that are not what they should be;
+            with file and line. If all records were left out, it is the error of the last one.
     """
     last_table = None  # it may have columns but no rows
     for table in _tables(source, kind, options):
@@ -246,10 +249,10 @@ def tell_json_lines(n_json: int, total: int, name: str, listener: Listener) -> N
     """Warns of lines that were read as texts and look like objects of JSON.
 
     Args:
-        n_json: How many lines look so; 0 warns of nothing.
-        total: How many lines were read.
-        name: Of the file.
-        listener: It gets the warning.
+        n_json: Number of lines that look so. If it is 0, there is no warning.
+        total: Number of lines that were read.
+        name: Name of the file.
+        listener: Receives the warning.
     """
     if not n_json:
         return
@@ -267,7 +270,7 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
     """Refuses a file that does not begin like Parquet.
 
     Raises:
-        DataError: with what it begins with.
+        DataError: The file begins with something else, which the message shows.
     """
     head = cast(io.BufferedReader, file).peek(len(PARQUET))[:64]
     if not head:
@@ -299,8 +302,8 @@ def text_lines(
     """Yields the lines of an open file.
 
     Args:
-        file: The file.
-        name: Its name, for messages.
+        file: The open file.
+        name: Name of the file in messages.
         options: How the file is read. If bad records are only reported (`on_bad_record` without
             `skipped`), bytes that are no text become U+FFFD. Otherwise they are an error.
         longest: Characters that a line may have, if they are more than `data.longest_line`.
@@ -405,12 +408,12 @@ def _is_large(source: Source) -> bool:
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
-    """Returns a whole JSON document and no tables, or None and tables of the objects, one per line.
+    """Returns a JSON document and no tables, or None and the tables of a file with JSON Lines.
 
     Args:
         file: The open file.
-        source: Its name, for messages.
-        options: How it is read.
+        source: Name of the file in messages.
+        options: How the file is read.
         longest: Characters that a line may have: a document may be one line.
 
     Raises:
@@ -451,7 +454,7 @@ def _lines_or_document(lines: Iterator[str], source: str, form: str) -> tuple[li
 
     Args:
         lines: All lines of the file.
-        source: Its name, for messages.
+        source: Name of the file in messages.
         form: What JSON of such rows looks like, for remedies.
 
     Returns:
@@ -551,7 +554,7 @@ def _json_values(text: str, source: str, form: str) -> list[Any]:
     """Returns the JSON values that stand one after another in a text.
 
     Raises:
-        DataError: one of them is no JSON, with file and line.
+        DataError: A value is no JSON; with file and line.
     """
     decoder = json.JSONDecoder()
     values = []
@@ -702,8 +705,8 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
     """Yields the rows of a Parquet file, in chunks of `options.chunk_rows` or as one table.
 
     Raises:
-        DataError: not Parquet, or damaged, or its rows or cells are too many or too long.
-        DeviceError: there is too little memory for them.
+        DataError: The file is not Parquet, is damaged, or has too many rows or too long cells.
+        DeviceError: There is too little memory for the rows.
     """
     from bertctl.data.parquet_batches import ParquetBatches
 
@@ -741,9 +744,9 @@ def _typed_table(
 
     Args:
         columns: Name -> cells. Those with classes are replaced in place.
-        features: Of the columns that have classes, as `class_features` returns them.
+        features: Features of the columns that have classes, as `class_features` returns them.
         source: Name of the file.
-        first: How many rows of the file are before these.
+        first: Number of rows of the file before these.
     """
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]

@@ -30,18 +30,18 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
     The tasks with the most particular rows are tried first.
 
     Args:
-        path: the file, whose rows have labels.
-        settings: what is said of it.
+        path: The file, whose rows have labels.
+        settings: How the file is read, as far as the user has said it.
 
     Raises:
-        UnavailableError: it is not there.
-        UsageError: it can't be told, with what could be meant.
-        DataError: its rows are not what they should be.
+        UnavailableError: The file does not exist.
+        UsageError: The columns are clear for no task. The message says what could be meant.
+        DataError: The rows are not what they should be.
     """
     require_file(path)
     tasks: dict[Reader, str] = {}
-    for task, reader in READERS.items():  # of several tasks with one reader the first
-        tasks.setdefault(reader, task)
+    for task, reader in READERS.items():
+        tasks.setdefault(reader, task)  # if several tasks have one reader, the first task counts
     refusals: list[BertctlError] = []
     for reader, task in reversed(tasks.items()):
         options = ReadOptions(
@@ -59,11 +59,14 @@ def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
             if _is_fault_of_rows(error, reader, path, options):
                 error.task = task
                 raise
-            error.task = ""
-            refusals.append(error)  # another task is tried
-    # No task fits. What is wrong with rows says more than that columns can't be guessed.
+            error.task = ""  # the file may be for another task, which is tried next
+            refusals.append(error)
+
+    # No task fits. An error about rows says more than one about columns that can't be guessed.
     data_errors = [error for error in refusals if isinstance(error, DataError)]
-    raise (data_errors or refusals)[-1]
+    if data_errors:
+        raise data_errors[-1]
+    raise refusals[-1]
 
 
 def _is_fault_of_rows(
@@ -106,9 +109,9 @@ def _guess(path: Path | MemoryFile, task: str, reading: Reading, settings: DataS
 
     Args:
         path: The file.
-        task: That it is for.
-        reading: Its first rows, read for this task.
-        settings: As they were before anything was guessed.
+        task: The task that the file is for.
+        reading: The first rows of the file, read for this task.
+        settings: The settings before anything was guessed.
     """
     from_settings = settings.model_dump()
     guessed = {
