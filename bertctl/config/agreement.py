@@ -97,10 +97,10 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     yield from _few_shot_disagreements(recipe)
     yield from _lora_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
-        changed = getattr(recipe, section).model_dump(exclude_defaults=True)
+        changed = [*getattr(recipe, section).model_dump(exclude_defaults=True)]
         if task != recipe.task and changed:
             reason = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
-            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), reason)
+            yield Disagreement((f"{section}.{changed[0]}", "task"), reason)
 
 
 def _batch_size_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -342,9 +342,9 @@ def _useless_without(name: str, section: RecipeSection, switch: str) -> Iterator
         switch: The field that switches the section on, such as `rank`.
     """
     if getattr(section, switch) is None:
-        changed = next(iter(section.model_dump(exclude_defaults=True)))
+        changed = [*section.model_dump(exclude_defaults=True)]
         reason = f"of use only with {name}.{switch}"
-        yield Disagreement((f"{name}.{changed}", f"{name}.{switch}"), reason)
+        yield Disagreement((f"{name}.{changed[0]}", f"{name}.{switch}"), reason)
 
 
 def _layer_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -397,12 +397,12 @@ def _lora_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is of no use with or without few-shot training."""
-    changed = recipe.few_shot.model_dump(exclude_defaults=True)
+    """Yields fields that have no effect together with few-shot training, or without it."""
+    changed = [*recipe.few_shot.model_dump(exclude_defaults=True)]
     training = recipe.training
     if changed and recipe.few_shot.loss is None:
         yield Disagreement(
-            (f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss"
+            (f"few_shot.{changed[0]}", "few_shot.loss"), "of use only with few_shot.loss"
         )
     if changed and recipe.model.head_start == "probe":
         reason = "few-shot training fits its head after the encoder"

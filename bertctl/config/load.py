@@ -288,7 +288,7 @@ class _Layers:
         self._label = label
         recipe_file = files[-1]  # the files before it are its bases
         self._path = recipe_file.path
-        self._readable = not any(file.document.problems for file in files)
+        self._are_readable = not any(file.document.problems for file in files)
         self._problems: list[tuple[Origin, str | Mapping[str, Any]]] = []
         self._values: dict[str, Any] = {}
         # The values of a later file replace those of the files before it.
@@ -515,10 +515,10 @@ class _Layers:
         """
         disagreeing = disagreements_in(error)
         if disagreeing:
-            self._note_disagreements(disagreeing, ())
+            self._note_disagreements(disagreeing, invalid=())
             return
 
-        invalid: list[str] = []
+        invalid: list[str] = []  # dotted names
         # The sections are copied, because invalid fields are removed from them.
         valid_values = {
             key: dict(value) if isinstance(value, dict) else value
@@ -548,10 +548,11 @@ class _Layers:
             invalid: Dotted names of fields and sections that are wrong by themselves. What
                 disagrees with them is left out: their value will change anyway.
         """
-        # A field on a line that could not be read has its default here, and disagrees for nothing.
-        if not self._readable:
+        # A field on a line that could not be read has its default here, not the value that the user
+        # wrote. It may not disagree at all.
+        if not self._are_readable:
             return
-        # With a dot at the end, `data` covers `data.fold` but not `data_dir`.
+        # The dot at the end makes `data` the beginning of `data.fold`, but not of `data_dir`.
         invalid_prefixes = tuple(f"{name}." for name in invalid)
         for names, message in disagreeing:
             if any(f"{name}.".startswith(invalid_prefixes) for name in names):

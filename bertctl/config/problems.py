@@ -128,8 +128,8 @@ def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
 def unknown_key(path: str) -> str:
     """Returns the sentence for a key that is no field, with the fields that may be meant."""
     if path in sections():
-        example = next(name for name in fields() if name.startswith(f"{path}."))
-        return f"{path}: a section; name a field in it, such as {example}"
+        fields_of_section = [name for name in fields() if name.startswith(f"{path}.")]
+        return f"{path}: a section; name a field in it, such as {fields_of_section[0]}"
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
     if path in FILE_ONLY_KEYS:

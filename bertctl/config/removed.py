@@ -15,16 +15,14 @@ never used it do not change."""
 
 
 def drop_removed(recipe: dict[str, Any]) -> None:
-    """Removes the fields that recipes no longer have from nested values, if they have the default.
+    """Removes fields of older recipes from nested values, if they have their old default.
 
-    One with another value is kept there: validation then refuses it as an unknown key.
+    A field with another value stays: validation then refuses it as an unknown key.
     """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")
         section_values = recipe.get(section)
-        if (
-            isinstance(section_values, dict)
-            and name in section_values
-            and section_values[name] == default
-        ):
+        if not isinstance(section_values, dict) or name not in section_values:
+            continue
+        if section_values[name] == default:
             del section_values[name]

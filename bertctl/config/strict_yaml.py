@@ -163,7 +163,7 @@ def read_document(text: str) -> Document:
     try:
         node = _root(text)
         if isinstance(node, yaml.MappingNode):
-            document.values = _mapping(node, (), document)
+            document.values = _mapping(node, path=(), document=document)
         else:
             names_of_nodes = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}
             name_of_node = names_of_nodes.get(type(node), "nothing")
@@ -210,10 +210,9 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
     document = Document()
     try:
         node = _root(text)
-        if node is None:
-            # Only a comment.
+        if node is None:  # the text is only a comment
             return text
-        value = _value(node, (), document)
+        value = _value(node, path=(), document=document)
     except (yaml.YAMLError, RecursionError, _TooLargeError):
         return text
     is_quoted = isinstance(value, str) and text.startswith(("'", '"'))

@@ -209,13 +209,12 @@ def _with_distractors(table: Table) -> Table:
     distractor_columns = sorted(
         name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold())
     )
-    answer_column = next(
-        (name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS), None
-    )
+    answer_columns = [name for name in table.columns if name.strip().casefold() in _RIGHT_ANSWERS]
     has_own_labels = not _LABELLED.isdisjoint(folded_names)
-    if not distractor_columns or answer_column is None or has_own_labels:
+    if not distractor_columns or not answer_columns or has_own_labels:
         return table
 
+    answer_column = answer_columns[0]
     choices: list[dict[str, list[str]]] = []
     labels: list[str | None] = []
     for index, answer in enumerate(table.columns[answer_column]):

@@ -750,7 +750,8 @@ def _guess_context(
         if context in free and beginning is None and second in free:
             return free[context], free[second]
     candidates = [free[key] for key in _CONTEXTS if key in free]
-    if len(candidates) == 1 or (candidates and folded(candidates[0]) == "context"):
+    is_called_context = "context" in free  # it is the first of `_CONTEXTS`, and needs no guess
+    if len(candidates) == 1 or is_called_context:
         return candidates[0], beginning
     if candidates:
         message = f"several columns could be the context: {', '.join(candidates)}"

@@ -44,24 +44,24 @@ def is_prose(values: Sequence[Any]) -> bool:
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether nearly all of the values are numbers, infinite ones among them."""
+    """Returns whether nearly all of the values are numbers, infinite ones among them."""
     n_numbers = sum(not math.isnan(as_number(value)) for value in values)
     return nearly_all(n_numbers, len(values))
 
 
 def are_flags(values: Sequence[Any]) -> bool:
-    """Whether nearly all of the values are 0 or 1, or false or true."""
+    """Returns whether nearly all of the values are 0 or 1, or false or true."""
     n_flags = sum(str(value).strip() in FLAGS for value in values)
     return nearly_all(n_flags, len(values))
 
 
 def is_filled(values: Sequence[Any]) -> bool:
-    """Whether nearly all of the values say something."""
+    """Returns whether nearly all of the values are not empty, null or NaN."""
     return nearly_all(len(filled(values)), len(values[:_SEEN]))
 
 
 def is_class_column(values: Sequence[Any]) -> bool:
-    """Whether a column holds few words that recur, as names of classes do, and no numbers."""
+    """Returns whether a column has few words that recur, like names of classes, and no numbers."""
     non_empty = filled(values)
     if content_of(non_empty) != "class" or are_numbers(non_empty) or are_flags(non_empty):
         return False
@@ -75,16 +75,16 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def content_of(values: Sequence[Any]) -> Content:
-    """Returns what a column holds.
+    """Returns what the values of a column are.
 
-    `["pos", "neg", "pos"]` are classes, `[0.4, 3.8]` scores, `["so good", "too long a film"]`
-    texts; ids, dates and lists are `other`.
+    `["pos", "neg", "pos"]` are classes, `[0.4, 3.8]` scores, and `["so good", "too long a film"]`
+    texts. Ids, dates and lists are `other`.
     """
     non_empty = filled(values)
     if not non_empty or any(isinstance(value, list | dict) for value in non_empty):
         return "other"
-    numbers = _numbers(non_empty)
     if are_numbers(non_empty):
+        numbers = _numbers(non_empty)
         are_integers = all(number.is_integer() for number in numbers)
         if not are_integers:
             return "score"
@@ -95,7 +95,8 @@ def content_of(values: Sequence[Any]) -> Content:
     words_per_text = sum(len(value.split()) for value in texts) / len(texts)
     if words_per_text <= _CLASS_WORDS and _repeat(texts):
         return "class"
-    # Different values without blanks are ids, but not in languages that are written without blanks.
+    # Words that don't repeat are ids. But in languages that are written without blanks, a text is
+    # one word, too: there, characters outside of ASCII show that it is no id.
     is_text = words_per_text > 1 or not all(value.isascii() for value in texts)
     if is_text and all(isinstance(value, str) for value in non_empty):
         return "text"

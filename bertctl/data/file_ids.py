@@ -160,6 +160,7 @@ class FileIds:
         """Warns of ids that are blank or stand more than once, if there are any."""
         if self.column is None or self.are_strict:
             return
+        # Without the empty array, `concatenate` would refuse a file without chunks.
         hashes = np.concatenate([np.zeros(0, dtype=np.int64), *self._hashes])
         repeated = len(hashes) - len(sorted_unique(hashes))
         if repeated or self._n_blank:

@@ -48,13 +48,16 @@ class UnknownSuffixError(UsageError):
 
 
 def suffix_of(path: Path | MemoryFile) -> str:
-    """Returns the suffix that says what a file is: in lower case, without .gz."""
+    """Returns the suffix that shows a file's kind, in lower case: `a.CSV.gz` -> `.csv`.
+
+    It is `.gz` if there is no other suffix, and empty without any suffix.
+    """
     if isinstance(path, MemoryFile):
         return path.suffix
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"] and len(suffixes) > 1:
         return suffixes[-2]
-    return (suffixes or [""])[-1]
+    return suffixes[-1] if suffixes else ""
 
 
 def kind_of(path: Path | MemoryFile) -> FileKind:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.choice_cells import rows_of_dialogues
@@ -50,6 +50,9 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.unpacking import UnpackedFile
 from bertctl.words import unknown
+
+if TYPE_CHECKING:
+    from bertctl.data.parquet_batches import ParquetBatches
 
 _WHOLE_BATCH = 16_384
 """Rows of a Parquet file that are decoded at once, where all of them are read."""
@@ -718,23 +721,37 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
         )
         features = class_features(parquet.schema.metadata)
         if options.chunk_rows is None:
-            batches = parquet.batches(_WHOLE_BATCH, all_stay=True)
-            if is_many(parquet.num_rows):
-                # `joined_tables` packs each batch, which needs less memory than lists of objects.
-                parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
-                yield joined_tables(parts)
-                return
-            columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
-            for batch in batches:
-                for name, values in batch.to_pydict().items():
-                    columns[name] += values
-            yield _typed_table(columns, features, source)
+            yield _whole_parquet_table(parquet, features, source)
             return
+
         first_row = 0
         options.listener.expect(parquet.num_rows)
         for batch in parquet.batches(options.chunk_rows, all_stay=False):
             yield _typed_table(batch.to_pydict(), features, source, first=first_row)
             first_row += len(batch)
+
+
+def _whole_parquet_table(
+    parquet: "ParquetBatches", features: Mapping[str, Any], source: str
+) -> Table:
+    """Returns all rows of a Parquet file as one table.
+
+    Args:
+        parquet: The open file.
+        features: Features of the columns that have classes, as `class_features` returns them.
+        source: Name of the file.
+    """
+    batches = parquet.batches(_WHOLE_BATCH, all_stay=True)
+    if is_many(parquet.num_rows):
+        # `joined_tables` packs each batch, which needs less memory than lists of objects.
+        parts = (_typed_table(batch.to_pydict(), features, source) for batch in batches)
+        return joined_tables(parts)
+
+    columns: dict[str, list[Any]] = {name: [] for name in parquet.schema.names}
+    for batch in batches:
+        for name, values in batch.to_pydict().items():
+            columns[name] += values
+    return _typed_table(columns, features, source)
 
 
 def _typed_table(

@@ -79,10 +79,10 @@ def size_of_largest(keys: Sequence[Hashable]) -> int:
 
 
 def first_positions(keys: Iterable[str]) -> Ints:
-    """Returns (N,) the position of the first key that equals each one; a blank key's own position.
+    """Returns for each key the position of the first key that equals it, (N,).
 
-    `["a", "b", "a", ""]` -> `[0, 1, 0, 3]`. Keys are compared by 128 bits of their hashes, so that
-    no key has to be held in memory.
+    A blank key equals no other key: `["a", "b", "a", ""]` -> `[0, 1, 0, 3]`. Keys are compared by
+    128 bits of their hashes, so that no key has to be held in memory.
     """
     hashes = array("q")
     other_hashes = array("q")
@@ -92,10 +92,12 @@ def first_positions(keys: Iterable[str]) -> Ints:
         other_hashes.append(hash(f"{key}{_SALT}"))
         is_blank.append(not key)
 
+    # Sorted by their hashes, equal keys are groups, each in the order of its keys' positions.
     low = np.frombuffer(hashes, dtype=np.int64)
     high = np.frombuffer(other_hashes, dtype=np.int64)
-    order = np.lexsort((high, low))  # equal keys follow each other, in the order of their positions
-    begins_group = np.zeros(len(order), dtype=np.bool_)  # of equal keys, in this order
+    order = np.lexsort((high, low))
+    # A group begins where either of the two hashes differs from the one before.
+    begins_group = np.zeros(len(order), dtype=np.bool_)
     begins_group[:1] = True
     for half in (low, high):
         ordered = half[order]
@@ -103,7 +105,7 @@ def first_positions(keys: Iterable[str]) -> Ints:
     starts = np.flatnonzero(begins_group)
     sizes = np.diff(starts, append=len(order))
 
-    # Each key of a group gets the position of the group's first one.
+    # Each key gets the position of its group's first key.
     positions = np.empty(len(order), dtype=np.int64)
     positions[order] = np.repeat(order[starts], sizes)
     blank_positions = np.flatnonzero(np.frombuffer(is_blank, dtype=np.bool_))
