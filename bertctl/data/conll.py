@@ -17,32 +17,30 @@ sentence on each line: `Anna|B-PER sleeps|O`.
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
-from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import same_words
+from bertctl.data.conll_layout import (
+    BLANKS,
+    ENTITY_KEY,
+    UD_NAMES,
+    ConllLayout,
+    Line,
+    find_layout,
+    split_columns,
+    wrong_width_error,
+)
 from bertctl.data.read_options import ReadOptions
-from bertctl.errors import DataError, UsageError
-from bertctl.words import did_you_mean, shorten
+from bertctl.errors import DataError
+from bertctl.words import shorten
 
-_UD_NAMES = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-_USUAL_NAMES = {
-    1: ("word",),
-    2: ("word", "tag"),
-    3: ("word", "pos", "tag"),
-    4: ("word", "pos", "chunk", "ner"),
-}
-"""What columns can be called where a file names none; four are those of CoNLL-2003."""
-ENTITY_KEY = "NER"
-"""Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
 _HEADER_NAMES = frozenset(
     (
         "word", "words", "token", "tokens", "form", "lemma", "pos", "upos", "xpos", "chunk",
         "label", "labels", "tag", "tags", "ner", "ner_tag", "ner_tags", "iob", "bio",
     )
 )  # fmt: skip
-_BLANKS = " \t\r\n"
 _COMMENT = re.compile(r"#\s*(?:id|sent_id|text|newdoc)\b")
 _TAG = re.compile(r"\s(?:O|[BIESLU]-\S+)\s*$")
 _PIPED = re.compile(r"\S+?(?:\|[^\s|]+)?\|(?:O|[BIESLU]-\S+)")
@@ -50,7 +48,6 @@ _BRACKETS = re.compile(r"(?:\([^()*\s]+)*\*?\)*(?<=[*)])")
 _ONTONOTES_DOCUMENT = ("#begin document", "#end document")
 _ONTONOTES_WORD, _ONTONOTES_TAG = 3, 10
 """Columns of CoNLL-2012; behind them as many as the sentence has verbs."""
-_SPACES = re.compile(r"[ \t]+")
 
 
 def kinds_of_tags(lines: Iterable[str]) -> set[str]:
@@ -59,10 +56,10 @@ def kinds_of_tags(lines: Iterable[str]) -> set[str]:
     entity_key = f"{ENTITY_KEY.casefold()}="
     for line in lines:
         fields = line.rstrip("\r\n").split("\t")
-        is_word = len(fields) == len(_UD_NAMES) and fields[0].isdecimal()
+        is_word = len(fields) == len(UD_NAMES) and fields[0].isdecimal()
         if not is_word:
             continue
-        if fields[_UD_NAMES.index("upos")] != "_":
+        if fields[UD_NAMES.index("upos")] != "_":
             kinds.add("upos")
         if any(pair.casefold().startswith(entity_key) for pair in fields[-1].split("|")):
             kinds.add(ENTITY_KEY)
@@ -91,80 +88,6 @@ class Sentence(NamedTuple):
     lines: Sequence[tuple[str, bool]] = ()
 
 
-class _Line(NamedTuple):
-    """A line of a file, with its number, counted from 1."""
-
-    number: int
-    text: str
-
-
-@dataclass(frozen=True)
-class ConllLayout:
-    """Where words and tags stand.
-
-    Attributes:
-        tabs: Whether columns are separated by single tabs; else by runs of spaces and tabs.
-        names: Names of the columns, in their order.
-        word: Position of the column of words.
-        tag: Position of the column of tags, or None.
-        ud: Whether the file is CoNLL-U.
-        has_more: Whether lines may have further columns, as in CoNLL-2012.
-        misc_key: Key of the tags in the column MISC of CoNLL-U, such as `NER`; empty if the tags
-            are in a column of their own.
-    """
-
-    tabs: bool
-    names: tuple[str, ...]
-    word: int
-    tag: int | None
-    ud: bool
-    misc_key: str = ""
-    has_more: bool = False
-
-    def fields(self, line: str) -> list[str]:
-        """Returns the columns of a line."""
-        return _split_columns(line, tabs=self.tabs)
-
-    def sentence(self) -> str:
-        """Returns the layout in words: "words from column 0 (word), tags from column 1 (ner) of 2".
-
-        It is what the listener gets.
-        """
-        word = f"words from column {self.word} ({self.names[self.word]})"
-        if self.tag is None:
-            return f"{word}, no tags"
-        if self.misc_key:
-            return (
-                f"{word}, tags from {self.misc_key}= in column {self.tag} ({self.names[self.tag]})"
-            )
-        return f"{word}, tags from column {self.tag} ({self.names[self.tag]}) of {len(self.names)}"
-
-    def tag_of(self, fields: Sequence[str]) -> str:
-        """Returns the tag of a line's columns; empty where there is none.
-
-        In MISC of CoNLL-U it is the value of a key: `SpaceAfter=No|NER=B-PER` -> `B-PER`.
-        """
-        if self.tag is None:
-            return ""
-        cell = fields[self.tag].strip(" ")
-        if not self.misc_key:
-            if self.ud and cell == "_":
-                return ""
-            return cell
-        for pair in cell.split("|"):
-            key, equals, value = pair.partition("=")
-            if equals and key.strip().casefold() == self.misc_key.casefold():
-                return value.strip()
-        return "O"  # words outside of entities need no key in MISC
-
-
-def _split_columns(line: str, *, tabs: bool) -> list[str]:
-    """Returns the columns of a line, parted by single tabs or by runs of spaces and tabs."""
-    if tabs:
-        return line.rstrip("\r\n").split("\t")
-    return _SPACES.split(line.strip(_BLANKS))
-
-
 def conll_sentences(
     lines: Iterable[str], source: str, options: ReadOptions, *, ud: bool
 ) -> Iterator[Sentence]:
@@ -186,8 +109,8 @@ def conll_sentences(
         UsageError: A column of the settings does not exist.
     """
     reader = _SentenceReader(source, options, ud=ud)
-    numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
-    last_blank = _Line(0, "")  # ends the last sentence
+    numbered = (Line(number, text) for number, text in enumerate(lines, start=1))
+    last_blank = Line(0, "")  # ends the last sentence
     n_sentences = 0
     for line in itertools.chain(numbered, [last_blank]):
         sentence = reader.add(line)
@@ -218,7 +141,7 @@ class _SentenceReader:
         n_comments: Lines taken as comments so far, in files that are not CoNLL-U.
         _column_names: Names of the columns, by the format, the header or a comment; else None.
         _header_names: The same if the first line has them, to recognize it when it is repeated.
-        _layout: Where words and tags are. The first sentence decides it.
+        find_layout: Where words and tags are. The first sentence decides it.
         _is_ontonotes: Whether `#begin document` has been read, as in files of CoNLL-2012.
         _document_number: Number of the document that has begun, from 0; -1 before the first one.
         _pending_lines: Lines of the sentence that is not complete yet.
@@ -228,15 +151,15 @@ class _SentenceReader:
         self._source = source
         self._options = options
         self._ud = ud
-        self._column_names: tuple[str, ...] | None = _UD_NAMES if ud else None
+        self._column_names: tuple[str, ...] | None = UD_NAMES if ud else None
         self._header_names: tuple[str, ...] = ()
         self._layout: ConllLayout | None = None
         self._is_ontonotes = False
         self._document_number = -1
-        self._pending_lines: list[_Line] = []
+        self._pending_lines: list[Line] = []
         self.n_comments = 0
 
-    def add(self, line: _Line) -> Sentence | None:
+    def add(self, line: Line) -> Sentence | None:
         """Takes the next line, and returns the sentence that it ends, if it ends one.
 
         Blank lines and lines that begin a document end a sentence.
@@ -246,9 +169,9 @@ class _SentenceReader:
             begin_document, _ = _ONTONOTES_DOCUMENT
             if line.text.startswith(begin_document):
                 self._document_number += 1
-            line = _Line(line.number, "")  # it has no word, and ends a sentence like a blank line
+            line = Line(line.number, "")  # it has no word, and ends a sentence like a blank line
 
-        is_blank = not line.text.strip(_BLANKS)
+        is_blank = not line.text.strip(BLANKS)
         begins_document = line.text.startswith("-DOCSTART-")
         if not is_blank and not begins_document:
             self._add_filled(line)
@@ -259,7 +182,7 @@ class _SentenceReader:
             self._document_number += 1
         return sentence
 
-    def _add_filled(self, line: _Line) -> None:
+    def _add_filled(self, line: Line) -> None:
         """Takes a line that is not blank: the header, the header again, or part of a sentence."""
         can_be_header = (
             self._layout is None
@@ -268,7 +191,7 @@ class _SentenceReader:
             and not self._ud
         )
         if can_be_header and self._is_header(line):
-            self._header_names = tuple(_split_columns(line.text, tabs=False))
+            self._header_names = tuple(split_columns(line.text, tabs=False))
             self._column_names = self._header_names
             if self._options.settings.header is None:
                 self._options.listener.say(
@@ -279,7 +202,7 @@ class _SentenceReader:
         else:
             self._pending_lines.append(line)
 
-    def _is_header(self, line: _Line) -> bool:
+    def _is_header(self, line: Line) -> bool:
         """Returns whether the first line has names, by `data.header` or by its words."""
         if self._options.settings.header is None:
             return _has_usual_names(line)
@@ -342,7 +265,7 @@ class _SentenceReader:
         if comment.startswith(("# newdoc", "#newdoc")):
             self._document_number += 1
 
-    def _without_comments(self, lines: list[_Line]) -> tuple[list[_Line], list[str]]:
+    def _without_comments(self, lines: list[Line]) -> tuple[list[Line], list[str]]:
         """Returns the lines of a sentence without comments, and the comments of CoNLL-U."""
         if self._ud:
             comments = [line.text for line in lines if line.text.startswith("#")]
@@ -353,7 +276,7 @@ class _SentenceReader:
             self.n_comments += 1
         return lines, []
 
-    def _find_layout(self, word_lines: list[_Line]) -> ConllLayout:
+    def _find_layout(self, word_lines: list[Line]) -> ConllLayout:
         """Returns where words and tags are, by the settings or else by the file's first sentence.
 
         In files of CoNLL-2012 they are in columns 3 and 10, unless the settings name others.
@@ -363,7 +286,7 @@ class _SentenceReader:
             columns = {"text_column": str(_ONTONOTES_WORD), "label_column": str(_ONTONOTES_TAG)}
             from_settings = settings.model_dump(include=set(columns), exclude_none=True)
             settings = settings.model_copy(update={**columns, **from_settings})
-        layout = _layout(
+        layout = find_layout(
             word_lines,
             self._source,
             settings,
@@ -375,7 +298,7 @@ class _SentenceReader:
         return replace(layout, has_more=self._is_ontonotes)
 
     def _marked_lines(
-        self, all_lines: Sequence[_Line], word_lines: Sequence[_Line]
+        self, all_lines: Sequence[Line], word_lines: Sequence[Line]
     ) -> list[tuple[str, bool]]:
         """Returns all lines of a sentence, and whether each is a word: `("Anna B-PER", True)`.
 
@@ -389,7 +312,7 @@ class _SentenceReader:
         return [(line.text.rstrip("\r\n"), line.number in numbers_of_words) for line in all_lines]
 
 
-def _is_comment(block: Sequence[_Line]) -> bool:
+def _is_comment(block: Sequence[Line]) -> bool:
     """Returns whether the first line of a sentence is a comment such as `# id 7 domain=train`.
 
     The word `#` is no comment: its line has as many columns as the next one, and a tag.
@@ -405,25 +328,25 @@ def _is_comment(block: Sequence[_Line]) -> bool:
     return is_usual_comment and not _TAG.search(text)
 
 
-def _has_usual_names(line: _Line) -> bool:
+def _has_usual_names(line: Line) -> bool:
     """Returns whether a line is a header, made of nothing but usual names of columns."""
-    fields = _split_columns(line.text, tabs=False)
+    fields = split_columns(line.text, tabs=False)
     return len(fields) > 1 and all(field.casefold() in _HEADER_NAMES for field in fields)
 
 
-def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
+def _repeats_names(line: Line, names: Sequence[str]) -> bool:
     """Returns whether a line has the names of the columns again."""
-    fields = _split_columns(line.text, tabs=False)
+    fields = split_columns(line.text, tabs=False)
     # A second file that was joined to the first may begin with a byte-order mark.
     names_in_line = [field.removeprefix("\ufeff").casefold() for field in fields]
     return names_in_line == [name.casefold() for name in names]
 
 
-def _repeated_names(line: _Line, source: str) -> DataError:
+def _repeated_names(line: Line, source: str) -> DataError:
     """Returns the error for names of columns in the middle of a file, as joined files have them."""
     message = (
         f"{source}:{line.number}: the names of the columns stand here again: "
-        f"{line.text.strip(_BLANKS)!r:.80}"
+        f"{line.text.strip(BLANKS)!r:.80}"
     )
     return DataError(
         message,
@@ -442,135 +365,8 @@ def _global_columns(comment: str) -> tuple[str, ...] | None:
     return None
 
 
-def _layout(
-    block: list[_Line],
-    source: str,
-    settings: DataSection,
-    *,
-    names: Sequence[str] | None,
-    ud: bool,
-    tags_needed: bool,
-) -> ConllLayout:
-    """Returns which columns have words and tags, by the settings or else by the first sentence.
-
-    Args:
-        block: Lines of the first sentence, without comments.
-        source: Name of the file in messages.
-        settings: `text_column` and `label_column` are positions or names of columns, or None.
-        names: Names of the columns if the file has them.
-        ud: Whether the file is CoNLL-U.
-        tags_needed: Whether a file without tags is refused.
-
-    Raises:
-        DataError: Another number of columns than of names, or no tags where they are needed.
-        UsageError: A column of the settings does not exist.
-    """
-    first_line = block[0]
-    where = f"{source}:{first_line.number}"
-    tabs = ud or "\t" in first_line.text.strip(_BLANKS)
-    width = len(_split_columns(first_line.text, tabs=tabs))
-    if names is None:
-        names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
-    if len(names) != width:
-        raise _wrong_width(where, width, names, first_line.text)
-
-    word_column = settings.text_column or ("form" if ud else None)
-    if word_column is not None:
-        word = _require_position(word_column, names, where, "`data.text_column=`")
-    else:
-        # A first column of 1, 2, 3 ... counts the words, which then are the second column.
-        first_column = [_split_columns(line.text, tabs=tabs)[0] for line in block]
-        counting = [str(i) for i in range(1, len(block) + 1)]
-        is_count = width > 2 and len(block) > 1 and first_column == counting
-        word = 1 if is_count else 0
-
-    tag, misc_key = _tag_column(settings, names, where, ud=ud, tags_needed=tags_needed)
-    if tag == word:  # the last column has the words, so no column has tags
-        tag = None
-    if tag is None and tags_needed:
-        remedy = (
-            "Each line needs a word and its tag, with a tab or spaces between; blank lines part "
-            "sentences."
-        )
-        raise DataError(
-            f"{where}: there are words but no tags: {first_line.text.strip(_BLANKS)[:80]!r}",
-            remedy=remedy,
-        )
-    return ConllLayout(
-        tabs=tabs,
-        names=tuple(names),
-        word=word,
-        tag=tag,
-        ud=ud,
-        misc_key=misc_key,
-    )
-
-
-def _tag_column(
-    settings: DataSection, names: Sequence[str], where: str, *, ud: bool, tags_needed: bool
-) -> tuple[int | None, str]:
-    """Returns the position of the tags, and their key in that column (`NER` in MISC, else empty).
-
-    Without `data.label_column` the tags are `upos` in CoNLL-U, and the last column elsewhere.
-
-    Raises:
-        UsageError: The column does not exist, and tags are needed.
-    """
-    column = settings.label_column or ("upos" if ud else None)
-    if column is None:
-        last = len(names) - 1
-        if last == 0:  # the only column has the words
-            return None, ""
-        return last, ""
-
-    misc_key = ""
-    is_entity_key = ud and column.casefold() == ENTITY_KEY.casefold()
-    # A file of CoNLL-U Plus may have a column of this name.
-    if is_entity_key and _find_position(column, names) is None:
-        misc_key = ENTITY_KEY
-        column = "misc"
-    if tags_needed:
-        return _require_position(column, names, where, "`data.label_column=`"), misc_key
-    return _find_position(column, names), misc_key
-
-
-def _find_position(column: str, names: Sequence[str]) -> int | None:
-    """Returns the position of a column by its number or name; None if it does not exist.
-
-    In a file of three columns `-1` is the last one, at position 2. A number that is no position may
-    be a name, such as `2019`.
-    """
-    if column.removeprefix("-").isdecimal():
-        number = int(column)
-        if -len(names) <= number < len(names):
-            return number % len(names)  # also counts negative numbers from the end
-    lowered = [name.lower() for name in names]
-    if column.lower() in lowered:
-        return lowered.index(column.lower())
-    return None
-
-
-def _require_position(column: str, names: Sequence[str], where: str, option: str) -> int:
-    """Returns the position of a column by its number or name.
-
-    Raises:
-        UsageError: No column has this number or name.
-    """
-    position = _find_position(column, names)
-    if position is not None:
-        return position
-    hint = did_you_mean(column, names)
-    numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-    message = f"{where}: no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
-    remedy = (
-        f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: "
-        f"{option} NUMBER."
-    )
-    raise UsageError(message, remedy=remedy)
-
-
 def _sentence(
-    block: Sequence[_Line], layout: ConllLayout, source: str, document: int, *, tags_needed: bool
+    block: Sequence[Line], layout: ConllLayout, source: str, document: int, *, tags_needed: bool
 ) -> Sentence:
     """Returns the lines of a sentence as words and tags.
 
@@ -596,7 +392,7 @@ def _sentence(
         else:
             has_wrong_width = len(fields) != len(layout.names)
         if has_wrong_width:
-            raise _wrong_width(f"{source}:{number}", len(fields), layout.names, text)
+            raise wrong_width_error(f"{source}:{number}", len(fields), layout.names, text)
         # `3-4` is a contraction, `8.1` a word that is not in the text.
         if layout.ud and not fields[0].isdecimal():
             continue
@@ -707,7 +503,7 @@ def are_piped(lines: Iterable[str]) -> bool:
     return bool(words) and all(map(_PIPED.fullmatch, words))
 
 
-def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
+def _require_whole(block: Sequence[Line], comments: Sequence[str], source: str) -> None:
     """Refuses a sentence of CoNLL-U whose words are not those of its `# text` comment.
 
     It also refuses words that are not numbered 1, 2, 3 ...
@@ -731,7 +527,7 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
             )
 
 
-def _words_of_text(block: Sequence[_Line], source: str) -> list[str]:
+def _words_of_text(block: Sequence[Line], source: str) -> list[str]:
     """Returns the words of a sentence of CoNLL-U as its text has them.
 
     For a contraction (`3-4 im`, `3 in`, `4 dem`) they are the contraction alone: `im`.
@@ -762,16 +558,3 @@ def _words_of_text(block: Sequence[_Line], source: str) -> list[str]:
         if n_words > last_of_contraction:
             parts.append(fields[1])
     return parts
-
-
-def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:
-    """Returns the error for a line with more or fewer columns than the file's first one."""
-    if width == 1:
-        columns_there = "1 column"
-    else:
-        columns_there = f"{width} columns"
-    return DataError(
-        f"{where}: {columns_there} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
-        remedy="Every line is a word with the same columns; blank lines part sentences. Words with "
-        "a space in them need tabs between the columns.",
-    )

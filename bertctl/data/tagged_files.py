@@ -18,13 +18,13 @@ from typing import Any, Literal, cast, get_args
 from bertctl.data.annotations import bioc, brat, docbin, label_studio, pubtator
 from bertctl.data.annotations.document import Document
 from bertctl.data.conll import (
-    ENTITY_KEY,
     Sentence,
     are_piped,
     conll_sentences,
     kinds_of_tags,
     piped_sentences,
 )
+from bertctl.data.conll_layout import ENTITY_KEY
 from bertctl.data.file_names import SUFFIXES, FileKind, suffix_of
 from bertctl.data.files import (
     KnownFormatError,
