@@ -25,8 +25,9 @@ from bertctl.catalog.lock import FilesToRead, check_or_record
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
+from bertctl.data.file_lines import text_lines
 from bertctl.data.file_names import SUFFIXES, suffix_of
-from bertctl.data.files import detected_kind, text_lines
+from bertctl.data.files import detected_kind
 from bertctl.data.pipes import regular
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.reading import Reader

@@ -6,7 +6,8 @@ from typing import Any
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import beside_canonical
-from bertctl.data.files import KnownFormatError, NoTableError
+from bertctl.data.files import KnownFormatError
+from bertctl.data.json_tables import NoTableError
 from bertctl.data.names import ID_NAMES
 from bertctl.data.read_options import Reading, ReadOptions, SkippedRows
 from bertctl.data.readers import READERS

@@ -25,7 +25,8 @@ from bertctl.data.columns import (
     other_columns,
     shown_columns,
 )
-from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
+from bertctl.data.files import input_kind, read_tables
+from bertctl.data.json_tables import document_or_tables, table_of_document
 from bertctl.data.names import first_field, folded
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.reading import Reader

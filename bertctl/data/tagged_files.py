@@ -25,15 +25,10 @@ from bertctl.data.conll import (
     piped_sentences,
 )
 from bertctl.data.conll_layout import ENTITY_KEY
+from bertctl.data.file_lines import text_lines
 from bertctl.data.file_names import SUFFIXES, FileKind, suffix_of
-from bertctl.data.files import (
-    KnownFormatError,
-    detected_kind,
-    document_or_tables,
-    read_tables,
-    table_of_document,
-    text_lines,
-)
+from bertctl.data.files import KnownFormatError, detected_kind, read_tables
+from bertctl.data.json_tables import document_or_tables, table_of_document
 from bertctl.data.read_options import Reading, ReadOptions, SkippedRows, json_form
 from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows

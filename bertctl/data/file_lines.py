@@ -1,0 +1,42 @@
+"""The lines of a file, decoded as the options say."""
+
+from collections.abc import Iterator
+from typing import BinaryIO, Literal
+
+from bertctl.data.read_options import ReadOptions
+from bertctl.data.text_files import decoded_lines
+
+
+def text_lines(
+    file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0
+) -> Iterator[str]:
+    """Yields the lines of an open file.
+
+    Args:
+        file: The open file.
+        name: Name of the file in messages.
+        options: How the file is read. If bad records are only reported (`on_bad_record` without
+            `skipped`), bytes that are no text become U+FFFD. Otherwise they are an error.
+        longest: Characters that a line may have, if they are more than `data.longest_line`.
+
+    Raises:
+        DataError: Bytes that are no text, or a line that is too long.
+    """
+    only_reports = options.on_bad_record is not None and options.skipped is None
+    errors: Literal["strict", "replace"] = "replace" if only_reports else "strict"
+    settings = options.settings
+    longest = max(longest, settings.longest_line * 1_000_000)
+    return decoded_lines(
+        file,
+        name,
+        settings.encoding,
+        options.listener,
+        errors=errors,
+        longest=longest,
+        all_stay=options.whole,
+    )
+
+
+def weight_of_line(numbered_line: tuple[int, str]) -> int:
+    """Returns the number of characters of a numbered line, by which `in_chunks` bounds chunks."""
+    return len(numbered_line[1])
