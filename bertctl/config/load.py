@@ -8,13 +8,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
-from bertctl.addresses import address_problem, address_remedy, is_address
 from bertctl.config.agreement import Disagreement, disagreements_in
 from bertctl.config.bases import RecipeFile, read_files
 from bertctl.config.presets import AUTO, AUTO_FIELDS, PRESETS
@@ -28,6 +27,7 @@ from bertctl.config.problems import (
     unknown_key,
 )
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe
+from bertctl.config.recipe_paths import absolute_path, address_problems, make_absolute, named_files
 from bertctl.config.recipe_sections import Mark
 from bertctl.config.removed import drop_removed
 from bertctl.config.schema import Recipe, fields, marked, sections
@@ -199,23 +199,6 @@ def refuse_unnamed(
             )
 
 
-def named_files(recipe: Recipe) -> list[Path]:
-    """Returns the values of all fields that can be paths, as paths.
-
-    The name of a model on the hub is among them, as if it were a path. That does no harm where
-    paths are only compared.
-    """
-    paths: list[Path] = []
-    for dotted in marked(Mark.IS_PATH):
-        section, _, name = dotted.partition(".")
-        value = getattr(getattr(recipe, section), name)
-        if isinstance(value, list):
-            paths.extend(map(Path, value))
-        elif value:
-            paths.append(Path(value))
-    return paths
-
-
 def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
     """Returns one field's value as `--set` would read it, and a sentence for each of its problems.
 
@@ -234,11 +217,11 @@ def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
     else:
         value = raw
     if dotted in marked(Mark.IS_PATH):
-        problems = _address_problems(dotted, value)
+        problems = address_problems(dotted, value)
         if problems:
             return value, problems
         if isinstance(value, str):
-            value = _placed(value, dotted, Path.cwd())
+            value = absolute_path(value, dotted, Path.cwd())
     if section:
         values = {section: {name: value}}
     else:
@@ -321,7 +304,7 @@ class _Layers:
         # were absolute already are remembered: they stay so when the recipe is written to a file.
         already_absolute: dict[str, tuple[str, ...]] = {}
         for dotted in marked(Mark.IS_PATH):
-            already_absolute[dotted] = _make_absolute(values, dotted, file.path.parent)
+            already_absolute[dotted] = make_absolute(values, dotted, file.path.parent)
         drop_removed(values)
 
         left_out = _NOT_INHERITED if is_base else ()
@@ -494,7 +477,7 @@ class _Layers:
 
         section_values[name] = value
         if dotted in marked(Mark.IS_PATH):
-            absolute = _make_absolute(self._values, dotted, Path.cwd())
+            absolute = make_absolute(self._values, dotted, Path.cwd())
             origin = origin._replace(absolute=absolute)
         self.origins[dotted] = origin
 
@@ -504,7 +487,7 @@ class _Layers:
             section, _, name = dotted.partition(".")
             values = self._values.get(section)
             if isinstance(values, dict):
-                problems = _address_problems(dotted, values.get(name))
+                problems = address_problems(dotted, values.get(name))
                 self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
@@ -588,159 +571,3 @@ def _overlaid(key: str, lower: Any, upper: Any) -> Any:
     if isinstance(lower, dict) and isinstance(upper, dict):
         return lower | upper
     return upper
-
-
-def _address_problems(dotted: str, value: Any) -> list[str]:
-    """Returns a sentence for each address in a field that holds a path or a list of paths."""
-    problems: list[str] = []
-    candidates = value if isinstance(value, list) else [value]
-    for candidate in candidates:
-        if isinstance(candidate, str) and is_address(candidate):
-            remedy = address_remedy(candidate, is_model=dotted == "model.name")
-            problems.append(f"{dotted}: {address_problem(candidate)}. {remedy}")
-    return problems
-
-
-def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
-    """Makes the paths of a field absolute, in place.
-
-    Args:
-        values: A recipe's nested values, not validated yet: anything may be in a field.
-        dotted: The field, which holds a path or a list of paths.
-        base: Folder that relative paths start from.
-
-    Returns:
-        Those of the field's paths that were absolute before (`~` is, too).
-    """
-    section, _, name = dotted.partition(".")
-    section_values = values.get(section)
-    if not isinstance(section_values, dict):
-        return ()
-    value = section_values.get(name)
-    if isinstance(value, str):
-        paths = [value]
-        section_values[name] = _placed(value, dotted, base)
-    elif isinstance(value, list):
-        paths = [item for item in value if isinstance(item, str)]
-        section_values[name] = [
-            _placed(item, dotted, base) if isinstance(item, str) else item for item in value
-        ]
-    else:
-        return ()
-
-    given_as_absolute = [path for path in paths if path and expanded_path(path).is_absolute()]
-    return tuple(_placed(path, dotted, base) for path in given_as_absolute)
-
-
-def _placed(path_text: str, dotted: str, base: Path) -> str:
-    """Returns a path as an absolute one, starting from `base`.
-
-    A text that is no path in this field, such as the name of a model on the hub, is returned
-    unchanged. So is an address: the recipe is refused for it, with the address as it was written.
-    """
-    if not path_text or is_address(path_text):
-        return path_text
-    is_path = _PERHAPS_PATHS.get(dotted)
-    if is_path is not None and not is_path(path_text, base):
-        return path_text
-    # Path.resolve would follow links.
-    return os.path.abspath(base / expanded_path(path_text))  # noqa: PTH100
-
-
-def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
-    """Returns a recipe for a file that may be read on another machine.
-
-    Its paths are relative to the file's folder, except those that were given as absolute paths. A
-    folder that comes from an environment variable is left out: the other machine has its own.
-
-    Args:
-        recipe: As `trace_recipe` returns it.
-        origins: Where each field's value comes from.
-        folder: Folder of the file that is to be written.
-    """
-    for dotted in marked(Mark.IS_PATH):
-        section, _, name = dotted.partition(".")
-        origin = origins.get(dotted, DEFAULT)
-        value = getattr(getattr(recipe, section), name)
-        if origin.kind == "environment":
-            recipe = recipe.with_fields(section, **{name: None})
-        elif isinstance(value, list):
-            relative_paths = [_seen_from(folder, item, dotted, origin) for item in value]
-            recipe = recipe.with_fields(section, **{name: relative_paths})
-        elif value:
-            recipe = recipe.with_fields(
-                section, **{name: _seen_from(folder, value, dotted, origin)}
-            )
-    return recipe
-
-
-def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
-    """Returns a path relative to a folder.
-
-    A name, or a path that was given as an absolute one, is returned unchanged.
-    """
-    if not Path(path).is_absolute() or path in origin.absolute:
-        return path
-    relative = os.path.relpath(path, folder)
-    # Without `./` in front, the text would be read as a name, or as a user's home folder.
-    could_be_a_name = dotted in _PERHAPS_PATHS and not relative.startswith("..")
-    if could_be_a_name or relative.startswith("~"):
-        return f"./{relative}"
-    return relative
-
-
-def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
-    """Returns the dotted names of the fields that a file must have to read back as this recipe.
-
-    They are its name and task, the fields that somebody gave, and those that differ from their
-    default for another reason, such as a preset.
-    """
-    set_fields = {
-        dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
-    }
-    values = {dotted: functools.reduce(getattr, dotted.split("."), recipe) for dotted in fields()}
-    not_default = {
-        dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
-    }
-    chosen = {"name", "task"} | set_fields | not_default
-    if recipe.description:
-        return chosen
-    return chosen - {"description"}
-
-
-def _is_folder(model: str, base: Path) -> bool:
-    """Returns whether a model is given as a path, not by its name on the hub.
-
-    A name of the hub may have one slash, so `user/model` is a path only if the folder exists. A
-    bare name is a path only if it is a file with a suffix.
-    """
-    if model.startswith((".", "~", "/")):
-        return True
-    path = base / model
-    if "/" in model:
-        return path.is_dir()
-    return bool(path.suffix) and path.is_file()
-
-
-def _is_file(path_text: str, base: Path) -> bool:
-    """Returns whether a text is meant as a file: it has a slash or a dot, or such a file exists."""
-    return "/" in path_text or "." in path_text or (base / path_text).exists()
-
-
-def _is_model_config(path_text: str, base: Path) -> bool:
-    """Returns whether a text is meant as a model config, not as a size of BERT such as `tiny`.
-
-    A folder that happens to be named like a size does not count.
-    """
-    return _is_file(path_text, base) and not (base / path_text).is_dir()
-
-
-_PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
-    # or the name of a metric on the hub, which is refused by that name
-    "evaluation.metric_scripts": _is_file,
-    "model.name": _is_folder,
-    "pretraining.corpus": _is_file,
-    "pretraining.from_scratch": _is_model_config,
-}
-"""Fields that hold a path or a name -> function of the text and the folder that a path starts from,
-which returns whether it is a path."""

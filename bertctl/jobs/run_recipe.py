@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertctl.config.load import named_files
+from bertctl.config.recipe_paths import named_files
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import NO_ROWS
 from bertctl.data.sources import MemoryFile, kept_rows

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from bertctl.config.dump import dump_recipe
-from bertctl.config.load import Origin, chosen_fields, load_recipe, portable, trace_recipe
+from bertctl.config.load import Origin, load_recipe, trace_recipe
+from bertctl.config.portable_recipes import chosen_fields, portable
 from bertctl.config.presets import PRESETS
 from bertctl.config.schema import Recipe
 

@@ -96,7 +96,7 @@ def show(
         bertctl recipes show mine.yaml --origin
     """
     from bertctl.config.dump import dump_recipe, own_fields
-    from bertctl.config.load import portable
+    from bertctl.config.portable_recipes import portable
     from bertctl.config.presets import shown_values
     from bertctl.config.problems import shown
 

@@ -252,7 +252,7 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
     """
     from bertctl.cli.framework.streams import stdout_file
     from bertctl.config.dump import dump_recipe
-    from bertctl.config.load import chosen_fields, portable
+    from bertctl.config.portable_recipes import chosen_fields, portable
 
     run_recipe, origins = traced
     file = stdout_file()
