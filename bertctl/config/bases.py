@@ -237,7 +237,7 @@ def _value(match: re.Match[str], names: Sequence[str]) -> str:
         names: Variables that may be used.
 
     Raises:
-        UsageError: The variable is not among them, has no value, or holds a secret.
+        UsageError: The variable is not among `names`, has no value, or has a secret as its value.
     """
     name = match[1]
     default = match[2]

@@ -134,7 +134,7 @@ def trace_recipe(
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
-    """Returns a task's built-in recipe with a name that tells the user's data.
+    """Returns a task's built-in recipe, named after the user's data.
 
     A built-in recipe such as `text-classification` is used for any data. Its name is replaced by
     that of the data set or training file. Its description explains how to use it with a file, so
@@ -465,7 +465,13 @@ class _Layers:
         return "text-classification"
 
     def _put(self, dotted: str, value: Any, origin: Origin) -> None:
-        """Sets a field on top of all files; a relative path is relative to the working folder."""
+        """Sets the value of a field, in place of the value that it has so far.
+
+        Args:
+            dotted: Dotted name of the field.
+            value: The new value. A relative path starts at the working folder.
+            origin: Where the value was given.
+        """
         section, _, name = dotted.rpartition(".")
         if section:
             section_values = self._values.setdefault(section, {})

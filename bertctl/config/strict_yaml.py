@@ -201,8 +201,8 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
 
     Args:
         text: What was typed after the equals sign.
-        as_text: Whether the field holds a text. Then `5` and `true` are texts. Only `null`, `~` and
-            an empty text give None.
+        as_text: Whether the field's value is a text. Then `5` and `true` are texts, too. Only
+            `null`, `~` and an empty text give None.
     """
     text = text.strip()
     if not text:

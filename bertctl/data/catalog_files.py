@@ -96,6 +96,12 @@ def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
 def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
     """Returns a split of a catalog data set, read from its file in the user's data folder.
 
+    Args:
+        row: The data set in the catalog.
+        split: The split to read.
+        folder: The data folder.
+        listener: Receives warnings and messages about the file.
+
     Raises:
         UnavailableError: The folder does not exist, or has none of the files that were tried.
         DataError: The file is not what it should be.
@@ -127,6 +133,11 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
 
 def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
     """Returns a split of a catalog data set, read from the hub's Parquet file or its cached copy.
+
+    Args:
+        row: The data set in the catalog.
+        split: The split to read.
+        listener: Receives warnings and messages about the file.
 
     Raises:
         UnavailableError: The hub does not have the file, or it is not cached and the hub can't be
@@ -173,14 +184,14 @@ def _files_wanted(row: DatasetRow) -> str:
 
 
 def _read_glue_file(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
-    """Returns the rows of an official TSV file of GLUE, as the hub's conversion read it.
+    """Returns the rows of an official TSV file of GLUE, the same as in the hub's Parquet file.
 
-    Rows that lack a field that is read are left out.
+    Rows that lack one of the fields that are read are left out.
 
     Raises:
         DataError: A column is missing, or a file without a header has a row that lacks a field.
     """
-    # Python's universal line ends, with which the hub's conversion read them.
+    # The hub's conversion read the file in Python's text mode, which has three line ends.
     lines = read_text(path, None, listener).replace("\r\n", "\n").replace("\r", "\n").split("\n")
     positions = _positions(split, row.columns_in_file(split), lines[0], path)
     n_header_lines = 0 if split.header is False else 1

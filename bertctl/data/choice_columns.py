@@ -32,8 +32,8 @@ _WITH_BEGINNING = (
     ("passage", "question"),
     ("premise", "question"),
 )
-"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE; COPA (`cause`
-or `effect`)."""
+"""Column of the context, and column of the text that begins every choice, in the files of SWAG,
+HellaSwag, Cosmos QA, RACE, others with passages, and COPA (`cause` or `effect`)."""
 _CONTEXTS = (
     "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx",
     "startphrase", "sentence", "text", "passage", "article", "goal",
@@ -57,7 +57,7 @@ _FURTHER_LABELS = (
     "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text",
     "correct_option", "correct_choice", "right_answer", "label_idx",
 )  # fmt: skip
-"""They are no label by their names alone, and are compared with one."""
+"""Names of columns that may also have the right choice. They are only compared with the label."""
 _NUMBERED = re.compile(
     r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)"
     r"[ _-]?(\d+|[a-h])",

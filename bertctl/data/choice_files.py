@@ -155,7 +155,13 @@ class ChoiceReader(Reader):
     def rows_of(
         self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names.
+        """Returns the rows of a table, with its columns under their canonical names.
+
+        Args:
+            table: The file, or a chunk of it.
+            columns: The file's columns of context, choices and label.
+            options: How the file is read.
+            first_id: Id of the first row if the rows are numbered.
 
         Raises:
             DataError: A row has fewer than two choices, a label that means none of them, or a cell
@@ -276,8 +282,13 @@ def _require_two_choices(
 ) -> None:
     """Refuses a row with fewer than two choices.
 
+    Args:
+        table: The file, for messages.
+        columns: The columns of the file, for messages.
+        endings: The texts of the choices of each row.
+
     Raises:
-        DataError: With file and line.
+        DataError: A row has fewer than two; with file and line.
     """
     for index, row in enumerate(endings):
         if len(row) < 2:
@@ -292,8 +303,12 @@ def _require_two_choices(
 def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
     """Refuses rows with more or fewer choices than a column such as `num_choices` says.
 
+    Args:
+        table: The file, which may have such a column.
+        endings: The texts of the choices of each row.
+
     Raises:
-        DataError: With file and line.
+        DataError: A row has another number of choices; with file and line.
     """
     for name in table.columns:
         if folded(name) not in _COUNTS:

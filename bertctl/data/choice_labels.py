@@ -335,7 +335,7 @@ def _refused(
 
 
 def _described(reading: LabelReading, number: int) -> str:
-    """Returns how so many labels are read, in words: `3 labels are letters`; nothing for none."""
+    """Returns how a number of labels is read, in words: `3 labels are letters`; empty for 0."""
     if not number:
         return ""
     singular, plural = {

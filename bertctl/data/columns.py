@@ -105,9 +105,15 @@ class FileColumns:
 def say_guesses(
     table: Table, columns: FileColumns, settings: DataSection, listener: Listener
 ) -> None:
-    """Reports which columns were guessed, and which others there are.
+    """Reports which columns were guessed, and which other columns the file has.
 
-    It says nothing of subclasses of `Table`: their formats fix the names of the columns.
+    It reports nothing for subclasses of `Table`, whose formats fix the names of the columns.
+
+    Args:
+        table: The file.
+        columns: The file's columns, named by the settings or guessed.
+        settings: The settings, which may name columns.
+        listener: Receives the message.
     """
     choices = ", ".join(settings.choice_columns or ())
     from_settings = (settings.text_column, settings.pair_column, settings.label_column, choices)
@@ -128,7 +134,7 @@ def say_guesses(
 
 
 def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> None:
-    """Warns of a column such as `split`, which separates training from test rows: all are read."""
+    """Warns of a column such as `split` that may part training from test rows: all are read."""
     for name in table.columns:
         if folded(name) not in SPLIT_NAMES or name in (*columns.used, columns.id):
             continue
@@ -286,9 +292,13 @@ def label_of(
 
 
 def unclear_column(role: str, candidates: Sequence[str], source: str, *, more: str) -> UsageError:
-    """Returns the error for a column that is missing, or can't be told among several.
+    """Returns the error for a column that can't be guessed; the remedy says what to type.
 
-    It says what to type.
+    Args:
+        role: What the column is for, such as `label`.
+        candidates: Columns that could be it: several, or none.
+        source: Name of the file.
+        more: Further advice, at the end of the remedy.
     """
     if candidates:
         message = f"several columns could be the {role}: {', '.join(candidates)}"

@@ -170,7 +170,15 @@ def _tag_column(
 ) -> tuple[int | None, str]:
     """Returns the position of the tags, and their key in that column (`NER` in MISC, else empty).
 
-    Without `data.label_column` the tags are `upos` in CoNLL-U, and the last column elsewhere.
+    Without `data.label_column` the tags are `upos` in CoNLL-U, and the last column elsewhere. The
+    position is None if no column has tags.
+
+    Args:
+        settings: `label_column` is the position or name of the column, or None.
+        names: Names of the columns.
+        where: File and line, for messages.
+        ud: Whether the file is CoNLL-U.
+        tags_needed: Whether a file without tags is refused.
 
     Raises:
         UsageError: The column does not exist, and tags are needed.
@@ -212,6 +220,12 @@ def _find_position(column: str, names: Sequence[str]) -> int | None:
 def _require_position(column: str, names: Sequence[str], where: str, option: str) -> int:
     """Returns the position of a column by its number or name.
 
+    Args:
+        column: The number or name.
+        names: Names of the columns.
+        where: File and line, for messages.
+        option: The option that gave the column, for the remedy: "`data.text_column=`".
+
     Raises:
         UsageError: No column has this number or name.
     """
@@ -229,7 +243,14 @@ def _require_position(column: str, names: Sequence[str], where: str, option: str
 
 
 def wrong_width_error(where: str, width: int, names: Sequence[str], text: str) -> DataError:
-    """Returns the error for a line with more or fewer columns than the file's first one."""
+    """Returns the error for a line with more or fewer columns than the file's first one.
+
+    Args:
+        where: File and line.
+        width: Number of the line's columns.
+        names: Names of the file's columns.
+        text: The line.
+    """
     if width == 1:
         columns_there = "1 column"
     else:

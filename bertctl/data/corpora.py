@@ -46,7 +46,7 @@ MOST_REPEATED = 0.01
 """Share of the lines that may be repeated: a model learns them by heart
 (google-research/bert#746)."""
 
-_ROWS = 256  # of a file with columns, read at once: documents may be long; and told as progress
+_ROWS = 256  # rows that are read at once, few because documents may be long
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 _READER = TextReader(stratify=False, streams_labels=False, nouns=())
 
@@ -450,6 +450,11 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
     """Returns documents as rows: `text` has a sentence per line, and is its own label.
 
     Documents without sentences are left out.
+
+    Args:
+        documents: The documents.
+        split: Name of the split that the rows are.
+        source: Name of their file in messages.
     """
     ids: list[str] = []
     texts: list[str] = []

@@ -343,7 +343,7 @@ def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> D
     """Returns the error for a record that the csv module can't read.
 
     Args:
-        error: What the module raised; its text tells the cases apart.
+        error: The error that the module raised. Its text shows what is wrong.
         begins: Line on which the record begins.
         last_line: Line up to which the module read.
         source: Name of the file.
@@ -428,9 +428,14 @@ def _share_as_wide_as_first(records: Sequence[Sequence[str]]) -> float:
 
 
 def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:
-    """Returns the sample's records as well as they can be read.
+    """Returns the records of a file's first lines, up to the first one that can't be read.
 
-    A record that the end of the sample cuts off is left out.
+    The last record is left out if the end of the sample may have cut it off.
+
+    Args:
+        sample: The first lines of the file.
+        delimiter: The character between fields.
+        quoted: Whether fields may be quoted.
     """
     if not quoted:
         return [
@@ -499,7 +504,7 @@ class _PlainFields:
     """Counts of the fields that lines with tabs have if quotes are characters like any other.
 
     Attributes:
-        widths: Number of fields -> lines that have so many. Blank lines are not counted.
+        widths: Number of fields -> number of lines with so many fields, without blank lines.
         has_opening_quotes: Whether a field begins with a quote.
     """
 

@@ -74,9 +74,9 @@ _LONGEST_CELL = 40
 
 
 def no_rows_in(head: bytes) -> tuple[str, str] | None:
-    """Returns what a file is and what to do about it, if it holds no rows as it is.
+    """Returns what a file is and what to do about it, if its first bytes show that it has no rows.
 
-    The first bytes of the file say so.
+    The result is None for a file that may have rows.
     """
     if head.startswith(b"PK\3\4"):
         return _zipped(head)

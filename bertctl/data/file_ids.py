@@ -45,7 +45,13 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
 
 
 def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
-    """Returns whether each row of a whole file has an id of its own; warns if not."""
+    """Returns whether each row of a whole file has an id of its own; warns if not.
+
+    Args:
+        table: The file.
+        column: Name of its column with ids.
+        listener: Receives the warning.
+    """
     if is_packed(table.columns[column]) and are_different(table.columns[column]):
         return True
     values = [str(value) for value in table.columns[column] if not _is_blank(value)]
@@ -115,7 +121,7 @@ class FileIds:
     ) -> Rows:
         """Returns the rows of a large file with their ids, without a Python object for each.
 
-        Arguments are as of `attach`; `values` is the packed column of ids.
+        The arguments are those of `attach`, and `values`: the packed column of ids.
         """
         texts = column_of("" if _is_blank(value) else str(value) for value in values)
         hashes = array("q", (hash(text) for text in texts if text))
@@ -157,7 +163,7 @@ class FileIds:
                 )
 
     def report(self, source: str, listener: Listener) -> None:
-        """Warns of ids that are blank or stand more than once, if there are any."""
+        """Warns of ids that are blank or repeated, if the file has any."""
         if self.column is None or self.are_strict:
             return
         # Without the empty array, `concatenate` would refuse a file without chunks.

@@ -135,6 +135,11 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
 def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
     """Yields a file's columns as they are, one table per chunk.
 
+    Args:
+        source: The file.
+        kind: The kind of the file, as `input_kind` returns it.
+        options: How the file is read.
+
     Raises:
         DataError: The file has no rows, or has bytes or records that are not what they should be;
             with file and line. If all records were left out, it is the error of the last one.
@@ -239,9 +244,9 @@ def tell_json_lines(n_json: int, total: int, name: str, listener: Listener) -> N
 
 
 def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
-    """Yields the tables, and tells the listener about how many rows the open file has.
+    """Yields the tables of an open file, and reports how many rows the file probably has.
 
-    The number is estimated anew with each chunk, from the share of the file's bytes that have been
+    The number is estimated again with each chunk, by the share of the file's bytes that have been
     read. A file that is read whole needs no estimate.
     """
     n_rows = 0

@@ -128,7 +128,7 @@ def _guess_in_words(
 ) -> str:
     """Returns the guess for a person: `a.csv looks like text-classification: text from 'review'`.
 
-    Columns without names are shown with their first value. Arguments are as of `_guess`.
+    Columns without names are shown with their first value. The arguments are those of `_guess`.
     """
     parts: list[str] = []
     has_no_header = reading.settings.header is False

@@ -54,7 +54,7 @@ def document_or_tables(
 def _tables_of_objects(
     numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions
 ) -> Iterator[Table]:
-    """Yields the objects that stand one per line as tables."""
+    """Yields the objects of JSON Lines as tables, one per chunk."""
     for lines in in_chunks(numbered, options.chunk_rows, weight=weight_of_line):
         objects = list(_json_objects(lines, source, options))
         if objects:
@@ -173,7 +173,12 @@ def _only_blanks_follow(head: list[str], lines: Iterator[str]) -> bool:
 
 
 def _json_values(text: str, source: str, form: str) -> list[Any]:
-    """Returns the JSON values that stand one after another in a text.
+    """Returns the JSON values that follow each other in a text.
+
+    Args:
+        text: The text of a whole file.
+        source: Name of the file in messages.
+        form: What JSON of such rows looks like, for remedies.
 
     Raises:
         DataError: A value is no JSON; with file and line.
@@ -251,6 +256,11 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     The rows are the objects in its list, or in the list under `data`. The formats of DREAM, spaCy
     and Label Studio are made rows first.
 
+    Args:
+        document: The parsed document.
+        source: Name of the file in messages.
+        options: How the file is read.
+
     Raises:
         DataError: The document has no list of objects, or no rows.
     """
@@ -284,6 +294,11 @@ def _json_objects(
     numbered: Iterable[tuple[int, str]], source: str, options: ReadOptions
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields line number and object of each numbered line; blank lines are no rows.
+
+    Args:
+        numbered: Number and text of each line.
+        source: Name of the file in messages.
+        options: How the file is read.
 
     Raises:
         DataError: A line that is not a JSON object, with file and line; unless
