@@ -367,7 +367,9 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with masking, the mix of corpora, and a new BERT's vocabulary."""
     section = recipe.pretraining
     masking = recipe.masking
-    if recipe.task != PRETRAINING and masking.model_dump(exclude_defaults=True):
+    changes_masking = bool(masking.model_dump(exclude_defaults=True))
+    if recipe.task != PRETRAINING and changes_masking:
+        # `masking.rate` stands for whichever field of the section was changed.
         yield Disagreement(("masking.rate", "task"), f"of use only with the task '{PRETRAINING}'")
     if masking.replaced + masking.random > 1.0:
         message = (

@@ -192,7 +192,7 @@ def _fill(file: RecipeFile, names: Sequence[str]) -> None:
             if "${" in str(value) and not isinstance(value, dict)
         }
         for key, value in with_variables.items():
-            dotted = f"{section}.{key}".lstrip(".")
+            dotted = f"{section}.{key}" if section else key
             file.variables[dotted] = str(value)
             try:
                 values[key] = _filled(value, dotted, names)

@@ -180,7 +180,13 @@ def _yaml(name: str, value: Any) -> str:
 
 
 def _dumped(value: Any, *, flow: bool, width: int) -> str:
-    """Returns a value as YAML: `[1, 2]` on one line where `flow`, else an entry a line."""
+    """Returns a value as YAML.
+
+    Args:
+        value: A plain value, a list or a dictionary.
+        flow: Whether a list is on one line (`[1, 2]`). Otherwise each entry has a line.
+        width: Characters after which a long text is folded.
+    """
     text: str = yaml.dump(
         value,
         Dumper=Dumper,

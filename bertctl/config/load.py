@@ -271,7 +271,7 @@ class _Layers:
         self._label = label
         recipe_file = files[-1]  # the files before it are its bases
         self._path = recipe_file.path
-        self._are_readable = not any(file.document.problems for file in files)
+        self._files_are_readable = not any(file.document.problems for file in files)
         self._problems: list[tuple[Origin, str | Mapping[str, Any]]] = []
         self._values: dict[str, Any] = {}
         # The values of a later file replace those of the files before it.
@@ -539,7 +539,7 @@ class _Layers:
         """
         # A field on a line that could not be read has its default here, not the value that the user
         # wrote. It may not disagree at all.
-        if not self._are_readable:
+        if not self._files_are_readable:
             return
         # The dot at the end makes `data` the beginning of `data.fold`, but not of `data_dir`.
         invalid_prefixes = tuple(f"{name}." for name in invalid)

@@ -17,8 +17,8 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
     folder that comes from an environment variable is left out: the other machine has its own.
 
     Args:
-        recipe: As `trace_recipe` returns it.
-        origins: Where each field's value comes from.
+        recipe: The recipe, as `trace_recipe` returns it.
+        origins: Dotted name of a field -> where its value was given.
         folder: Folder of the file that is to be written.
     """
     for dotted in marked(Mark.IS_PATH):
@@ -50,6 +50,6 @@ def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
         dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
     }
     chosen = {"name", "task"} | set_fields | not_default
-    if recipe.description:
-        return chosen
-    return chosen - {"description"}
+    if not recipe.description:  # a built-in recipe's, which is empty once a file is given
+        return chosen - {"description"}
+    return chosen

@@ -120,7 +120,7 @@ def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
         can_be_empty = not schema.get("minItems")
         if raw or can_be_empty:
             return f"write [{raw}]"
-    if isinstance(raw, str) and _is_quoted(raw, kind):
+    if isinstance(raw, str) and _fits_without_quotes(raw, kind):
         return "write it without quotes"
     return ""
 
@@ -297,7 +297,7 @@ def _range(schema: Mapping[str, Any]) -> str:
     return ""
 
 
-def _is_quoted(text: str, kind: str) -> bool:
+def _fits_without_quotes(text: str, kind: str) -> bool:
     """Returns whether a text would be a value of a JSON Schema type without its quotes."""
     python_types: dict[str, type | tuple[type, ...]] = {
         "integer": int,

@@ -73,7 +73,7 @@ def _of_mapping(value: Mapping[str, Any], cell: Any) -> Choices:
         UnreadableChoicesError: The object has neither form.
     """
     lists = {name: field for name, field in value.items() if isinstance(field, list | tuple)}
-    text_name = _first_common_name(_TEXT, [lists])  # common to all objects: here it is a single one
+    text_name = _first_common_name(_TEXT, [lists])  # the object is the only one
     if text_name is not None:
         texts = lists[text_name]
         key_name = _first_common_name(_KEY, [lists])

@@ -373,7 +373,7 @@ def with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
     `choice1`, `choice2` and a chunk with `choice3` -> `choice1`, `choice2`, `choice3`.
     """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
-    for family in _families(dict.fromkeys((*columns.choices, *free))):
+    for family in _families([*columns.choices, *free]):
         if columns.choices[0] in family:
             return replace(columns, choices=family)
     return columns

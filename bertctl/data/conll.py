@@ -239,7 +239,7 @@ class _SentenceReader:
                 tags_needed=self._options.label_needed,
             )
             if self._ud and self._options.label_needed:
-                _require_whole(word_lines, comments, self._source)
+                _require_text_of_comment(word_lines, comments, self._source)
         except DataError as error:
             self._refuse_or_skip(error)
             return None
@@ -249,8 +249,8 @@ class _SentenceReader:
         if self._options.whole:  # the file is read to train or to score, not to predict
             return sentence
 
-        # `predict` writes its tags into the lines of the file, so it needs them. In CoNLL-U the
-        # column of the tags is replaced; elsewhere, the last column is, or one is added.
+        # `predict` needs the lines to write its tags into them: in CoNLL-U into the column of the
+        # tags, elsewhere into the last column or a new one behind it.
         tag_is_last = self._layout.tag in (None, len(self._layout.names) - 1)
         can_take_tags = self._ud or (tag_is_last and not self._layout.has_more)
         if not can_take_tags:
@@ -503,7 +503,7 @@ def are_piped(lines: Iterable[str]) -> bool:
     return bool(words) and all(map(_PIPED.fullmatch, words))
 
 
-def _require_whole(block: Sequence[Line], comments: Sequence[str], source: str) -> None:
+def _require_text_of_comment(block: Sequence[Line], comments: Sequence[str], source: str) -> None:
     """Refuses a sentence of CoNLL-U whose words are not those of its `# text` comment.
 
     It also refuses words that are not numbered 1, 2, 3 ...

@@ -137,7 +137,7 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
     corpora = []
     for typed, (short_name, path) in zip(corpus_names, names_and_paths, strict=True):
         is_unique = short_names.count(short_name) == 1
-        name = short_name if is_unique else typed
+        name = short_name if is_unique else typed  # so that no two corpora have one name
         files = _files(path)
         if len(corpus_names) > 1:
             files = {f"{name}/{label}": file for label, file in files.items()}
@@ -304,7 +304,7 @@ def survey(
     depends on nothing but the texts, and documents with equal texts are never on both sides.
 
     Args:
-        corpora: At least one.
+        corpora: The corpora, at least one.
         fraction: Share of the documents to hold out for validation. At least one document is held
             out, and at most `MOST_HELD_OUT`. None holds out no document.
         allow_duplicates: Whether a larger share of repeated lines than `MOST_REPEATED` is only

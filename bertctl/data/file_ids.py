@@ -33,7 +33,7 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
     if "id" in table.columns and "id" not in used:
         candidates = ["id"]
     else:
-        # Reversed, so that of names that differ only by case the first one stays.
+        # If names differ only by case, the first of them counts: it is entered last.
         free = [name for name in reversed(list(table.columns)) if name not in used]
         name_in_file = {folded(name): name for name in free}
         candidates = [name_in_file[name] for name in OWN_ID_NAMES if name in name_in_file]
