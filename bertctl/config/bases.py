@@ -154,9 +154,9 @@ def _refuse_secrets(variables: Sequence[str], message_start: str) -> None:
 
 
 def _pop_names(document: Document, key: str) -> list[str]:
-    """Removes a key from a document, and returns its names: one, or a list.
+    """Removes a key from a document, and returns the names in its value.
 
-    If its value is anything else, that is added to the document's problems.
+    The value is a name or a list of names. Anything else is added to the document's problems.
     """
     value = document.values.pop(key, None)
     if value is None:

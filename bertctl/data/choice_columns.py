@@ -164,15 +164,15 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         settings.pair_column,
         *(settings.choice_columns or ()),
     ]
-    is_here = all(name in table.columns for name in text_columns if name is not None)
+    has_text_columns = all(name in table.columns for name in text_columns if name is not None)
     # The settings may be of a training file with other columns. A file that `predict` has written
     # has the names `context` and `choices` instead.
-    if not is_here and {"context", "choices"} <= set(table.columns):
+    if not has_text_columns and {"context", "choices"} <= set(table.columns):
         settings = settings.model_copy(
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
         text_columns = ["context"]
-    # `columns_named` checks them. Its keys say what a column is for; any keys do for the texts.
+    # `columns_named` checks the columns. For the columns of texts, it takes any keys.
     columns_by_role = {f"text {number}": name for number, name in enumerate(text_columns)}
     columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
     optional_role = "" if label_needed else "label"

@@ -248,11 +248,10 @@ def distinct_ids(
     ids = ["" if value is None else str(value) for value in values]
     index_of_id: dict[str, int] = {}
     for index, value in enumerate(ids):
-        if value == "" or value in index_of_id:
-            if value == "":
-                message = "is blank"
-            else:
-                message = f"'{value}' is at {where(index_of_id[value])} already"
+        if value == "":
+            raise DataError(f"{where(index)}: the id is blank{reason}", remedy=remedy)
+        if value in index_of_id:
+            message = f"'{value}' is at {where(index_of_id[value])} already"
             raise DataError(f"{where(index)}: the id {message}{reason}", remedy=remedy)
         index_of_id[value] = index
     return ids

@@ -103,7 +103,8 @@ class Corpus:
         """
         for label, path in self.files.items():
             options = ReadOptions(self.settings, "train", listener=listener)
-            if (detected_kind(path, options) or "lines") == "lines":
+            kind = detected_kind(path, options)
+            if kind is None or kind == "lines":
                 read = _texts
             else:
                 read = _rows
@@ -148,7 +149,7 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
 def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
     """Returns the corpora that a recipe trains on, and those that it is scored on.
 
-    The latter are one, the validation file, or none if the recipe has no such file.
+    The second list contains only the validation file, or nothing if the recipe has no such file.
 
     Raises:
         UnavailableError: A path does not exist, a folder has no file of text, or the files are not
@@ -218,7 +219,8 @@ def _texts(
     line is a document, to be cut into sentences.
 
     Yields:
-        The number of the document's first line, its lines, and whether they are to be cut.
+        The number of the document's first line, its lines, and whether the lines have to be cut
+        into sentences.
     """
     options = ReadOptions(
         settings,
@@ -260,10 +262,11 @@ def _are_parted_by_blanks(lines: Iterable[str]) -> bool:
 def _rows(
     path: Path, settings: DataSection, listener: Listener
 ) -> Iterator[tuple[int, list[str], bool]]:
-    """Yields the documents of a file with columns: each row is one, to be cut into sentences.
+    """Yields the documents of a file with columns: each row is a document.
 
     Yields:
-        The number of the row's line (or of the row), its lines, and True.
+        The number of the row's line (or of the row), the lines of its text, and True: the lines
+        have to be cut into sentences.
     """
     for rows in _READER.stream(
         path,
@@ -469,8 +472,8 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
     """Returns the documents that a pretrained run was scored on.
 
-    They are those of its validation file, or else those of its corpora that it held out, which are
-    the same whenever the corpora are read.
+    These are the documents of its validation file, or else the documents of its corpora that it
+    held out. The same documents are held out whenever the corpora are read.
 
     Raises:
         BertctlError: A file no longer exists or has changed.

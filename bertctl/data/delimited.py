@@ -86,7 +86,8 @@ def detect_dialect(
     quoted = _quoted(all_lines, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
-        # `_sample_records` passes over errors. Read once more, the first record raises its own.
+        # `_sample_records` raises no errors. If the first record can't be read, `_split` raises its
+        # error here.
         first_records = _split(
             sample,
             delimiter,
@@ -233,7 +234,9 @@ class _Header:
         """
         if len(self._fields) == 1:
             return [_bare_name(cell) for cell in fields] == self._fields
-        if _bare_name(fields[0]).casefold() not in self._names:  # nearly every record
+        if (
+            _bare_name(fields[0]).casefold() not in self._names
+        ):  # a quick test, which nearly all records fail
             return False
         return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
 
@@ -282,7 +285,8 @@ def _split(
         delimiter: The character between fields.
         quoted: Whether fields may be quoted. A quoted field may contain line ends and delimiters.
         source: Name of the file.
-        on_bad_record: Gets the errors of wrong quotes; if None, the first one is raised.
+        on_bad_record: Called with the error of each record with wrong quotes. If None, the first
+            error is raised.
 
     Raises:
         DataError: Wrong quotes, with file and line.

@@ -114,9 +114,9 @@ def is_pattern(typed: str) -> bool:
 def is_text(typed: str) -> bool:
     """Returns whether a word on the command line is a text itself, not the name of a file.
 
-    A text has a blank, or has neither a suffix nor a slash. What begins like a path or ends in the
-    suffix of a file is no text, even with a blank in it and if no such file exists: then a file is
-    missing.
+    A text has a blank, or has neither a suffix nor a slash. A word that begins like a path or ends
+    in the suffix of a file is no text, even if it has a blank and no such file exists: it is
+    reported as a missing file.
     """
     # Path.exists raises for long texts.
     if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110
