@@ -89,10 +89,11 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
     Raises:
         NoTimeError: A time limit leaves time for too few rows.
     """
-    _check_opening(job)
+    _check_opening(job)  # raises NoTimeError before the encoder is loaded
     reader = _VectorReader(job, SILENT)
     settings = classifier_settings(job.task, seed=job.recipe.training.seed)
     train = job.data.splits["train"]
+    # The rows that are read to measure the pace are not reported as progress.
     pace, seconds = _pace_in_limit(job, reader)
     reader.report_to(listener)
     readable, tokens = _readable(job, splits)

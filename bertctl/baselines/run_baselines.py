@@ -74,6 +74,7 @@ class RunBaselines:
         self._listener = listener
         self._splits = list(dict.fromkeys((job.selection, *job.evaluated)))
         names = job.task.baselines
+        # A run that is resumed has computed them before it was interrupted.
         self._scores = self._earlier_scores(names)
         if self._scores is None:
             self._scores = self._compute(names)

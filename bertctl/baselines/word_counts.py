@@ -82,7 +82,7 @@ class TextFeatures:
         texts: list[str] = []
         for column in self._columns:
             texts += _texts(rows, column)
-        if counts_characters([texts[:_SAMPLED_TEXTS]]):
+        if counts_characters([texts[:_SAMPLED_TEXTS]]):  # a script without spaces between words
             units: dict[str, Any] = {
                 "analyzer": "char",
                 "ngram_range": (1, 3),

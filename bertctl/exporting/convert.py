@@ -139,7 +139,8 @@ def _traced(network: "GraphNetwork", sample: "Mapping[str, Tensor]") -> Any:
     from transformers.exporters.configs import OnnxConfig
     from transformers.exporters.exporter_onnx import OnnxExporter
 
-    traced: Any = network  # the exporter asks of a model what any module has
+    # The exporter is typed for models of transformers, and any module of torch will do.
+    traced: Any = network
     inputs = {name: sample[name] for name in network.names}
     free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
     config = OnnxConfig(dynamic=True, dynamic_shapes=dict.fromkeys(inputs, free))

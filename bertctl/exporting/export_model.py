@@ -60,7 +60,7 @@ class ExportResult:
     quality: ExportQuality | None = None
 
     def as_json(self, output: Path) -> dict[str, Any]:
-        """Returns the answer of the verb."""
+        """Returns what `bertctl export --json` prints."""
         return {
             "verdict": "fail" if self.failures else "pass",
             "output": None if self.failures else str(output),
@@ -256,7 +256,7 @@ def _open(path: Path, file_format: str, subject: Subject) -> GraphSession:
 def proof_failures(proof: ExportProof) -> tuple[str, ...]:
     """Returns why an export does not answer as the model does, a sentence each."""
     failures = []
-    if not proof.max_difference <= proof.tolerance:
+    if not proof.max_difference <= proof.tolerance:  # "not <=" also refuses NaN
         failures.append(
             f"an output differs from the model's by {proof.max_difference:.2g}, and "
             f"{proof.tolerance:g} is allowed"

@@ -234,7 +234,9 @@ class Comparison:
         for index, (before, after) in enumerate(pairs):
             if answer_of(before) == answer_of(after):
                 continue
-            difference = float(by_row[index]) or largest
+            difference = float(by_row[index])
+            if not difference:  # the row has no outputs of its own
+                difference = largest
             if difference > NEAR:
                 flips += 1
             elif len(near_ties) < _LISTED:

@@ -38,7 +38,7 @@ def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need
 
     Args:
         recipe: The recipe.
-        splits: Read beside those that its runs read.
+        splits: Further splits to read, besides those that the recipe's runs read.
     """
     is_from_scratch = recipe.task == PRETRAINING and recipe.pretraining.from_scratch
     if not is_from_scratch:

@@ -55,7 +55,7 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
         raise UsageError(
             message, remedy=f"Write one with `accelerate config --config_file {path}`."
         )
-    if document["distributed_type"] is False:
+    if document["distributed_type"] is False:  # how YAML reads NO without quotes
         kind = "NO"
     else:
         kind = str(document["distributed_type"]).upper()

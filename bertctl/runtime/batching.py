@@ -183,7 +183,12 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
 
 
 def repeated(plan: Plan, distinct: Ints) -> int:
-    """Returns how many examples share a number with another one of their batch."""
+    """Returns how many examples share a number with another example of their batch.
+
+    Args:
+        plan: Batches.
+        distinct: (N, K) numbers of each example, -1 for none; see `set_apart`.
+    """
     n_repeated = 0
     for batch in plan:
         rows = np.sort(distinct[batch], axis=1)

@@ -301,7 +301,7 @@ def note_exit(code: int) -> bool:
         Whether this is the first worker that fails: only that one prints why.
     """
     folder = os.environ.get(_CODES)
-    if not folder:
+    if not folder:  # the workers were not started by `launch`
         return _is_first_to_fail()
     try:
         with (Path(folder) / "first").open("x", encoding="ascii") as file:
@@ -407,7 +407,7 @@ def launch(
         if stdin:
             worker_arguments = _with_spooled_stdin(worker_arguments, Path(folder))
         environment = {
-            # Each process would warn of an exchange that finds nothing unused.
+            # DDP would warn in each process that it looked for unused parameters and found none.
             "TORCH_CPP_LOG_LEVEL": "ERROR",
             **os.environ,
             _CODES: str(codes),

@@ -64,7 +64,7 @@ def measured_once(
 
 
 def _read(path: Path, names: Sequence[str]) -> Speeds | None:
-    """Returns what a file says; None where it says nothing that can be read, or no speed."""
+    """Returns the speeds in a file; None if it cannot be read, or has a number that is no speed."""
     with contextlib.suppress(
         BertctlError,
         KeyError,

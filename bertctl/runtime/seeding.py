@@ -97,7 +97,7 @@ def generators_kept() -> Iterator[None]:
 
 
 def _restore_generators() -> Callable[[], None]:
-    """Returns what puts the generators of Python, NumPy and torch back to where they are now."""
+    """Returns a function that sets the generators of Python, NumPy and torch to their state now."""
     of_python = random.getstate()
     of_numpy = np.random.get_state()
     of_torch = generator_states()

@@ -77,11 +77,13 @@ class ApproximatePairs:
         self._threshold = threshold
         self._vectors = vectors
         self._measure = measure
-        # (U,) the first row of each different text; (N,) which of these texts each row has.
+        # (U,) the first row of each different text.
         self._different = np.flatnonzero(first_of_equals == np.arange(len(vectors)))
+        # (N,) which of these U texts each row has.
         self._text_numbers = np.searchsorted(self._different, first_of_equals)
-        # (N,) the rows, those of one text side by side; (U + 1,) where the rows of each text begin.
+        # (N,) the rows, with the rows of one text side by side.
         self._rows_by_text = np.argsort(self._text_numbers, kind="stable")
+        # (U + 1,) where the rows of each text begin in them.
         sorted_numbers = self._text_numbers[self._rows_by_text]
         self._starts = np.searchsorted(sorted_numbers, np.arange(len(self._different) + 1))
         self._pair_codes = self._find()

@@ -354,12 +354,16 @@ class ApproximateIndex(Index):
 
 
 def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
-    """Returns an index with its graph, which is made where there is none of just these vectors.
+    """Returns an index with the graph of its vectors, which is made if the folder has none yet.
+
+    Args:
+        index: The index.
+        say: Reports that a graph is being made.
 
     Raises:
         UnavailableError: usearch is not installed, or the graph can't be written.
         UsageError: A measure that usearch has no graph for.
-        DataError: its file is damaged.
+        DataError: The graph's file is damaged.
     """
     require_graph(index.similarity, f", by which {index.folder} is searched")
     from usearch.index import Index as Graph

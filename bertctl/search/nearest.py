@@ -119,7 +119,10 @@ class Nearest:
             self._kth = np.maximum(self._kth, self.scores[:, -1])
 
     def _compare(self, block: Floats32) -> tuple[Floats32, Floats]:
-        """Returns (Q, B) similarities in fp32, and (Q,) upper bounds of their rounding."""
+        """Returns (Q, B) similarities in fp32, and (Q,) upper bounds of their rounding.
+
+        Rounding grows with the numbers: with distances, or with products of the vectors' lengths.
+        """
         if self._measure in _DISTANCES:
             scores = similarity_matrix(self._measure, self._queries, block).astype(np.float32)
             farthest = np.abs(scores).max(axis=1, initial=0.0).astype(np.float64)
@@ -236,8 +239,8 @@ class NearestPairs:
 def both_sides(first: Rows, second: Rows | None, *, all_pairs: bool) -> tuple[Rows, Rows]:
     """Returns the texts of both sides of a comparison.
 
-    Without a second input, the second side is the column of pairs of the first one. If there is no
-    such column, the texts are compared with each other.
+    Without a second input, the second side is the column `pair` of the first input. Without such a
+    column, the texts of the first input are compared with each other.
 
     Args:
         first: Rows of the first input: texts, or pairs of texts.
@@ -324,7 +327,7 @@ def pair_lines(
     if unreadable_seconds is None:
         unreadable_seconds = unreadable
     has_unknown = bool(unreadable or unreadable_seconds)
-    column = shown_name("text", first)  # another one where the file calls something else text
+    column = shown_name("text", first)  # not "text" if the file has another column of this name
     for rows, partners, similarities in pairs:
         for i, j, similarity in zip(
             rows.tolist(), partners.tolist(), similarities.tolist(), strict=True

@@ -140,9 +140,8 @@ class VectorRequest:
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
         if typed and isinstance(input_source, str) and is_text(input_source):
             return iter([Rows("typed", {"text": [input_source]}, ["0"], "the command line")])
-        readings = self._readings(
-            input_source, listener, RememberedSettings({}, frozenset(), None), pairs=pairs
-        )
+        nothing_remembered = RememberedSettings.of(None)
+        readings = self._readings(input_source, listener, nothing_remembered, pairs=pairs)
         return (reading.rows for reading in readings)
 
     def corpus(

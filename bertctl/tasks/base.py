@@ -383,7 +383,7 @@ class Task(ABC):
             target = Target(
                 row,
                 window=row,
-                places=((output,),),
+                places=((output,),),  # index of the logit in the window's outputs
                 named={},
                 parts=text_parts(answered.rows, row, self.answers.texts),
             )

@@ -253,7 +253,7 @@ class SpanDistillation(Distillation[AnswerFeatures, TaughtBatch]):
         }
 
     def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
-        """Returns the (B,) divergences of (B, 2, T) scores, times T^2."""
+        """Returns T^2 times the (B,) divergences of (B, 2, T) scores, mean over start and end."""
         return _divergences(outputs, answers, self.temperature).mean(dim=1)
 
 

@@ -134,7 +134,7 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
             choices += ", ..."
         return f"'{name}' {message}", f"Choose from {choices}."
     message = unknown("metric", name, known)
-    alternative = other_metric(name)  # the name here of what others call so
+    alternative = other_metric(name)  # our name of the metric that other libraries call `name`
     if alternative in known:
         message = f"unknown metric '{name}': did you mean {alternative}?"
     return message, f"Choose from {', '.join(headline(known, None))}."

@@ -232,10 +232,16 @@ def _as_documents(features: SequenceFeatures) -> DocumentFeatures:
 def encode_rows(
     rows: Rows, labels: Array | None, tokenizer: Tokenizer, long: LongText
 ) -> SequenceFeatures:
-    """Returns the `text` (and `pair`) columns as numbers, beside the labels given.
+    """Returns the `text` (and `pair`) columns as ids, together with the labels.
 
     If any text is longer than the model, `long` decides what is read of it: its beginning ("head"),
     other ends of it, or all of it in windows.
+
+    Args:
+        rows: N rows of texts, or of pairs of texts.
+        labels: Labels of the rows as numbers; None without.
+        tokenizer: Tokenizer with truncation and padding off.
+        long: How texts that are too long are read.
     """
     columns: list[Sequence[str]] = [
         rows.columns[name] for name in ("text", "pair") if rows.has(name)

@@ -123,9 +123,15 @@ class ChoiceFeatures(RowFeatures):
 def encode_choices(
     rows: Rows, labels: Ints | None, tokenizer: Tokenizer, *, max_length: int
 ) -> ChoiceFeatures:
-    """Returns the columns `context` and `choices` as numbers, beside the labels given.
+    """Returns the columns `context` and `choices` as ids, together with the labels.
 
     The model reads each choice in a pair with its context: a row of 4 choices is 4 pairs of texts.
+
+    Args:
+        rows: N rows.
+        labels: (N,) numbers of the right choices; None without.
+        tokenizer: Tokenizer with truncation and padding off.
+        max_length: Longest pair in tokens, special tokens included.
     """
     choices = rows.columns["choices"]
     starts = starts_of([len(row) for row in choices])

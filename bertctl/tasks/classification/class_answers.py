@@ -336,6 +336,8 @@ answer({example})"""
         gold_side, predicted_side = sides(lines)
         gold = np.array([label in _names(labels) for labels in gold_side])
         predicted = np.array([label in _names(labels) for labels in predicted_side])
+        # Recall is a share of the lines with the label in gold, precision of those with it in the
+        # prediction.
         if name == "recall":
             return clustered(contributions.share(predicted[gold]), list(compress(lines, gold)))
         if name == "precision" and not predicted.any():

@@ -64,10 +64,11 @@ class PretrainingObjective(Objective[CorpusWindows, MaskedBatch, PretrainingOutp
             output = network(**batch.inputs)
         width = batch.gold.shape[1]
         words = word_logits(output, positions)
+        windows = positions // width
         order = order_logits(output)
-        return PretrainingOutputs(
-            words, positions // width, labels[positions], order if batch.order is not None else None
-        )
+        if batch.order is None:
+            order = None
+        return PretrainingOutputs(words, windows, labels[positions], order)
 
     def counts(self, batch: MaskedBatch) -> Mapping[str, float]:
         """Returns how many masked words there are, and how many pairs."""

@@ -127,7 +127,7 @@ class Pretraining(Task):
         layout = Layout.of(tokenizer, pair=self.pairs is not None)
         room = max_length - layout.special
         least = 2 if self.pairs else 1  # a pair has a token in each part
-        starts, sizes, rows = cut_windows(
+        starts, sizes, documents = cut_windows(
             text,
             room,
             least=least,
@@ -140,7 +140,7 @@ class Pretraining(Task):
             text=text,
             starts=starts,
             sizes=sizes,
-            rows=rows,
+            rows=documents,
             layout=layout,
             masking=masking,
             pairs=self.pairs,
@@ -291,10 +291,10 @@ def _replacement_ids(tokenizer: Tokenizer, mask_id: int, unknown: int | None) ->
 
 
 def _mask_id(tokenizer: Tokenizer) -> int:
-    """Returns the id of the token that masks others.
+    """Returns the id of the mask token.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The tokenizer has no mask token.
     """
     for name in ("[MASK]", "<mask>"):
         mask_id = tokenizer.token_to_id(name)

@@ -165,9 +165,9 @@ def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
 
 
 def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the characters of an answer without blanks around it.
+    """Returns the characters of an answer without blanks around it: the first, and the end.
 
-    It is None where its text is not at its offset.
+    The result is None if the answer's text is not at its offset.
 
     White space in the text and in the context may differ, as it does where one of them was
     re-wrapped.
@@ -178,9 +178,10 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
     if context.startswith(text, start):
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     match = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
-    if match:
-        return (match.end() - len(match[0].lstrip()), match.end())
-    return None
+    if match is None:
+        return None
+    n_characters = len(match[0].lstrip())  # without white space before the answer
+    return match.end() - n_characters, match.end()
 
 
 def offset_units(context: str, text: str, start: int) -> set[str]:

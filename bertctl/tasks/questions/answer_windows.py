@@ -107,7 +107,7 @@ class AnswerFeatures(OneAnswer):
             first=_behind(self.first, unlabelled.first),
             counts=_behind(self.counts, unlabelled.counts),
             targets=np.concatenate([targets, labels_of_none(targets, len(unlabelled))]),
-            gold=None,
+            gold=None,  # only scoring needs the texts of gold answers
         )
 
     def windows_of_rows(self) -> Ints:
@@ -181,11 +181,11 @@ class AnswerFeatures(OneAnswer):
         rows = self.rows[indices]
         questions = self.questions
         tokens = self.contexts.tokens
-        starts = tokens.starts[self.context_of[rows]] + self.first[indices]
         question_tokens = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
-        ids, type_ids, _ = self.layout.fill(
-            [question_tokens, Ragged(tokens.flat, starts, self.counts[indices])]
-        )
+        # The part of the context that each window reads.
+        starts = tokens.starts[self.context_of[rows]] + self.first[indices]
+        context_tokens = Ragged(tokens.flat, starts, self.counts[indices])
+        ids, type_ids, _ = self.layout.fill([question_tokens, context_tokens])
         lengths = self.lengths[indices]
         inputs = padded_arrays(ids, type_ids, lengths, padding)
         labels = None

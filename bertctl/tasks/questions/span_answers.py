@@ -172,8 +172,9 @@ class SpanAnswers(Answers):
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per kind of question: with an answer, and without."""
         rows: list[list[Value]] = []
-        for name, kind in {"all": None, "answerable": True, "unanswerable": False}.items():
-            scored = _of_kind(lines, kind)
+        answerable_by_name = {"all": None, "answerable": True, "unanswerable": False}
+        for name, answerable in answerable_by_name.items():
+            scored = _of_kind(lines, answerable)
             if scored:
                 exact, f1, group = scored
                 match = clustered(contributions.share(exact > 0), group).metric()

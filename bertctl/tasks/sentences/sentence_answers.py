@@ -169,6 +169,7 @@ model.similarity(vectors, vectors)"""
         """Returns the positions of the first line of each query; every line of pairs."""
         if self.kind(lines[0]) != "search":
             return range(len(lines))
+        # A line that names neither query nor text is a query of its own.
         queries = [
             line.get("query", line.get("text", position)) for position, line in enumerate(lines)
         ]

@@ -243,9 +243,9 @@ def kind_of_rows(rows: Rows, known_labels: Sequence[str]) -> RowKind:
     if all(label == MATCH for label in labels):
         return MATCHES
     different = {str(label) for label in labels}
-    # Whole numbers can be scores or names. One or two of them are taken for names: 0 and 1.
     if different <= {*known_labels}:
         return CLASSES
+    # Whole numbers can be scores or names. One or two of them are taken for names: 0 and 1.
     if len(different) <= 2 and all(map(_is_whole, different)):
         return CLASSES
     words = {label for label in different if not is_number(label)}

@@ -176,9 +176,9 @@ answer("Ada Lovelace lived in London.")"""
             return super().contributions(lines, name)
         if not self.mark_entities or metric not in tagging.ENTITY_METRICS:
             return None
-        return clustered(
-            entity_score(metric, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines
-        )
+        never_occurs = [(0, 0, 0)] * len(lines)
+        counts = _counts_by_type(lines).get(kind, never_occurs)
+        return clustered(entity_score(metric, counts), lines)
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         """Yields what each line adds to every metric.

@@ -327,7 +327,7 @@ class TokenClassification(Task):
                 if row_probabilities[first_word:end_word].min() >= self.threshold:
                     spans.append(span)
             described = [self._entity(span, rows, i, row_probabilities) for span in spans]
-            # The tags are written anew, as entities below the threshold have left theirs.
+            # The tags are written anew: words of entities below the threshold become O.
             answers.append(
                 {"prediction": write_tags(spans, len(tags), scheme), "entities": described}
             )

@@ -307,9 +307,10 @@ def _tokens_of(
 
 
 def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
-    """Returns the id of the unknown token, which stands for a word that is turned into nothing.
+    """Returns the id of the token that stands for a word of which the tokenizer leaves nothing.
 
-    It is that of a special token if the vocabulary needs no unknown one (bytes).
+    It is the unknown token, or a special token if the vocabulary has no unknown token, as a
+    vocabulary of bytes needs none.
     """
     candidates: list[int | None] = [
         unknown_id(tokenizer),
