@@ -254,7 +254,7 @@ def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
     command = _command()
     is_first = not command.request.number
     is_second = command.request.hear(number)
-    # Launchers may send a signal twice: such an echo is neither the first nor a second request.
+    # Batch systems send a signal several times: an echo is neither the first nor a second request.
     is_echo = not is_first and not is_second
     if is_echo:
         return

@@ -198,7 +198,8 @@ model.similarity(vectors, vectors)"""
         """Returns whether a query finds a relevant text first, or a pair is classified rightly.
 
         It is None for a line that is neither right nor wrong: a pair with a score, whose similarity
-        is only more or less near to it, or a query without a relevant text.
+        is only more or less near to it; a pair, if no threshold tells which pairs match; or a query
+        without a relevant text.
         """
         kind = self.kind(line)
         if kind == "scores":
@@ -214,7 +215,7 @@ model.similarity(vectors, vectors)"""
     def is_error(self, line: Line) -> bool:
         """Returns whether a line is an error to look at.
 
-        A pair with a score always is: it is neither right nor wrong, and may be far off.
+        A pair that is neither right nor wrong always is: its similarity may be far off.
         """
         if self.kind(line) == "search" and not line["ranks"]:
             return False

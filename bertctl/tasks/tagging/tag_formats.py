@@ -49,10 +49,11 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes one word per line with its columns, and the predicted tag as the last column.
 
-    conlleval needs the gold tag in the column before the predicted one. The lines of a CoNLL file
-    are kept if they have it there. Other rows, and CoNLL-U files with gold tags, are written as
-    word, gold tag (if there is one) and predicted tag. Lines of `-DOCSTART-`, which conlleval would
-    count as words, and comments, at which it would stop, are left out.
+    conlleval needs the gold tag in the column before the predicted one. The lines of a file of
+    columns are kept, as its gold tags are in the last column. Other rows, and CoNLL-U files with
+    gold tags, which are in another column there, are written as word, gold tag (if there is one)
+    and predicted tag. Lines of `-DOCSTART-`, which conlleval would count as words, and comments, at
+    which it would stop, are left out.
 
     Args:
         answers: One for each sentence: prediction; label, its gold tags; lines, those of its file
