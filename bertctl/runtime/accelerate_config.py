@@ -85,7 +85,7 @@ def check_environment() -> None:
     for kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         if _is_on(f"ACCELERATE_USE_{kind}"):
             raise _unsupported("the configuration of `accelerate launch`", kind)
-    _is_on("ACCELERATE_USE_CPU")
+    _is_on("ACCELERATE_USE_CPU")  # only to refuse a value that is neither
 
 
 def lone_process_warning() -> str:

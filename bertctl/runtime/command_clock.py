@@ -40,6 +40,7 @@ def begin_command() -> None:
 def _age_of_process() -> float:
     """Returns the seconds since this process was started; 0 on systems that do not tell."""
     try:
+        # The fields after the process's name, which is in parentheses and may contain spaces.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         started_at = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_at)

@@ -100,10 +100,7 @@ def asked() -> int:
 
 
 def enter(phase: str) -> None:
-    """Notes that the command is `working` now, or `ending`.
-
-    In the latter its answer or its error is being written.
-    """
+    """Notes that the command is `working` now, or `ending`: its answer or error is written."""
     command = _command()
     if command.phase:
         command.phase = phase
@@ -239,7 +236,8 @@ def _used_up(number: int, frame: "FrameType | None") -> None:
 def _speaks() -> bool:
     """Returns whether this process reports the end of the command.
 
-    That is the launcher, or the first of several processes.
+    The launcher does, and its workers do not: they have BERTCTL_EXIT_CODES. Of processes that
+    another launcher started, the first one does.
     """
     return "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0"
 

@@ -394,9 +394,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return ErrorOrder()
 
     def gravity(self, line: Line) -> float | None:
-        """Returns the number that errors are ranked by, its largest absolute value first.
+        """Returns the number that errors are ranked by, from the largest absolute value down.
 
-        It is the one that `error_order` names: the loss of the line, or its confidence.
+        `error_order` names it: the loss of the line, or the confidence of its prediction.
         """
         if self.error_order().column == "loss":
             return float(line.get("loss", 0.0))

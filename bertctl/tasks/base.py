@@ -359,7 +359,8 @@ class Task(ABC):
     def as_teacher(self) -> "Task":
         """Returns the task whose outputs a student learns.
 
-        Its `logits` have an entry for each answer of a teacher. Here they are those of predictions.
+        Its output `logits` has an entry for each answer of a teacher. Here it is the task itself,
+        and a teacher gives one answer for each prediction.
         """
         return self
 

@@ -88,9 +88,9 @@ class TextClassification(Task):
 
     @classmethod
     def of(cls, task: Task) -> "TextClassification | None":
-        """Returns the task, if it is one of classification.
+        """Returns the task if it is text classification, and None if it is another one.
 
-        Its probabilities can be calibrated, and it can decide by a threshold.
+        Callers use it to calibrate probabilities, or to choose the threshold of a label.
         """
         return task if isinstance(task, cls) else None
 

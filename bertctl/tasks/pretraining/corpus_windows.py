@@ -256,7 +256,10 @@ class CorpusWindows(OneAnswer):
 
 
 def word_begins(text: PackedText, begin: int, end: int) -> Bools:
-    """Returns whether the tokens from `begin` to `end` begin words."""
+    """Returns whether each token from `begin` up to `end` begins a word.
+
+    The packed text has one bit per token for this. Whole bytes are unpacked and then cut.
+    """
     first_byte = begin // 8
     end_byte = (end + 7) // 8
     bits = np.unpackbits(text.begins[first_byte:end_byte], bitorder="little")

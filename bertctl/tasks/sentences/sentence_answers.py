@@ -157,9 +157,8 @@ model.similarity(vectors, vectors)"""
     def figures(self, lines: Lines) -> dict[str, float]:
         """Returns F1 and accuracy of pairs at the threshold that is best for these very pairs.
 
-        Other lines have none.
-
-        They are those of sentence-transformers' `BinaryClassificationEvaluator`.
+        These figures are those of sentence-transformers' `BinaryClassificationEvaluator`. The
+        result is empty for scores and for a search.
         """
         if self.kind(lines[0]) != "pairs":
             return {}

@@ -136,7 +136,12 @@ class SoftmaxObjective(SentenceObjective):
     output: ClassVar[str] = "logits"
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
-        """Returns the sum over pairs and widths, of (B, W, C) logits from each of W widths."""
+        """Returns the cross-entropy of the classes, summed over pairs and widths.
+
+        Args:
+            outputs: (B, W, C) logits, from vectors that are cut to each of W widths.
+            batch: The pairs with their classes.
+        """
         logits = outputs.flatten(0, 1)
         classes = batch.classes.repeat_interleave(outputs.shape[1])
         return {"loss": functional.cross_entropy(logits, classes, reduction="sum")}

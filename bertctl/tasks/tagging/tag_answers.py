@@ -228,9 +228,10 @@ answer("Ada Lovelace lived in London.")"""
         return None
 
     def is_error(self, line: Line) -> bool:
-        """Returns whether an entity is wrong, however it is written.
+        """Returns whether the predicted entities differ from the gold ones.
 
-        If tags don't mark entities, it looks at single tags.
+        The scheme of the tags (IOB2, BIOES) does not count. If tags don't mark entities, the tags
+        themselves are compared.
         """
         gold = line["gold"]
         predicted = line["prediction"]

@@ -243,6 +243,7 @@ def _placed(
     """
     if answer.get("text") is not None and answer.get("offsets") is not None:
         return answer["text"], answer["offsets"]
+    # Where each word begins, and where one more word would.
     starts = accumulate((len(word) + 1 for word in words), initial=0)
     return " ".join(words), [
         (start, start + len(word)) for start, word in zip(starts, words, strict=False)
