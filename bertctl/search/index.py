@@ -342,7 +342,7 @@ class ApproximateIndex(Index):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(query, top).keys.astype(np.int64))
                 block = as_read(stored[rows], self.similarity)
-            # The graph does not reach all of very many equal rows.
+            # Of very many equal rows the graph may not reach all. Then the exact search answers.
             if len(rows) < min(top, self.document.rows):
                 return super().nearest(queries, top)
             exact = Nearest(queries[i : i + 1], top, self.similarity)

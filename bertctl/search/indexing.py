@@ -60,7 +60,7 @@ def open_existing(folder: Path, *, append: bool, resume: bool, overwrite: bool) 
             remedy="Choose another place with `output=`.",
         )
     refuse_links(folder)
-    refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
+    refuse_input(folder, replaces=True)  # the rows to add may be read from this very index
     names = {path.name for path in folder.glob("[!.]*") if path.suffix != ".usearch"}
     if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)

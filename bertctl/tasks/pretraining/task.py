@@ -182,7 +182,7 @@ class Pretraining(Task):
         """
         size = len(batch.gold)
         is_right = outputs.words.argmax(dim=-1) == outputs.gold
-        # The padding is that of new batches; this one is made already.
+        # The padding is for batches that the objective makes, and this one is made already.
         objective = self.objective(Padding(0))
         collected = {
             "gold": outputs.windows.bincount(minlength=size),

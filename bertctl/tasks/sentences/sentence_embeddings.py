@@ -289,8 +289,8 @@ class SentenceEmbeddings(Task):
     ) -> TaskObjective:
         """Returns the loss of training, or of scoring if there is no `training`.
 
-        Scoring needs a loss of its own: most losses of training compare a pair with the other rows
-        of its batch, and a pair's score must not depend on them.
+        Scoring needs a loss of its own: some losses of training compare a pair with the other rows
+        of its batch, and the loss that evaluation reports must not depend on them.
         """
         if training is None:
             from bertctl.tasks.sentences.sentence_objectives import SentenceObjective
