@@ -8,7 +8,6 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -67,6 +66,8 @@ class SameRows:
         self._subject = subject
         self.splits = list(subject.splits)
         self.starts = np.cumsum([0, *(len(rows) for rows in subject.splits.values())])
+        # For each row, the position of the first row with the same text. While it is computed,
+        # `_comparable_keys` fills `blank` and sets `has_fields`.
         blank = bytearray()
         self.has_fields = False
         self.first = first_positions(self._comparable_keys(blank))
@@ -79,7 +80,7 @@ class SameRows:
         self.repeated = np.flatnonzero(has_twin)
         self.distinct = np.flatnonzero(~is_later & ~is_blank)
         self.n_texts = len(self.distinct)
-        self._answers: dict[Hashable, int] = {}
+        self._answers: dict[Hashable, int] = {}  # what is to be learned of a row -> its number
 
     def _comparable_keys(self, blank: bytearray) -> Iterator[str]:
         """Yields the text of each row, split after split; blank texts are "".
@@ -124,28 +125,34 @@ class SameRows:
 
     @cached_property
     def _by_text(self) -> tuple[Ints, Ints]:
-        """Returns (R,) the repeated rows sorted by text, and (R,) the first row of their texts."""
-        order = self.repeated[np.argsort(self.first[self.repeated], kind="stable")]
-        return order, self.first[order]
+        """Returns (R,) the repeated rows sorted by text, then row; and (R,) their texts.
+
+        A repeated row is one whose text another row has too. A text is the position of the first
+        row that has it.
+        """
+        order = np.argsort(self.first[self.repeated], kind="stable")
+        repeated_rows = self.repeated[order]
+        return repeated_rows, self.first[repeated_rows]
 
     @cached_property
     def _by_text_and_row(self) -> Ints:
-        """Returns (R,) ascending numbers of the repeated rows: first row of the text x N + row.
+        """Returns (R,) a number for each repeated row, ascending: first row of its text x N + row.
 
         A binary search in them finds the first row of a text from some position on.
         """
-        order, owners = self._by_text
-        numbers: Ints = owners * len(self.first) + order
+        repeated_rows, texts = self._by_text
+        n_rows = len(self.first)
+        numbers: Ints = texts * n_rows + repeated_rows
         return numbers
 
     def alike(self, first_row: int) -> Sequence[int]:
         """Returns the positions of all rows with the same text, given the first of them."""
-        order, owners = self._by_text
-        begin, end = np.searchsorted(owners, [first_row, first_row + 1])
+        repeated_rows, texts = self._by_text
+        begin, end = np.searchsorted(texts, [first_row, first_row + 1])
         if begin < end:
-            positions: list[int] = order[begin:end].tolist()
+            positions: list[int] = repeated_rows[begin:end].tolist()
             return positions
-        return [first_row]
+        return [first_row]  # no other row has the text
 
     def rows_of(self, texts: Ints) -> tuple[Ints, Ints]:
         """Returns all rows that have one of some texts.
@@ -157,41 +164,50 @@ class SameRows:
             (M,) the positions of the rows, those of the first text first, and (M,) the number of
             the text of each row: an index of `texts`.
         """
-        order, owners = self._by_text
-        # Rows of one text are a slice of `order`; a text that occurs once is not in it.
-        begins = np.searchsorted(owners, texts)
-        sizes = np.searchsorted(owners, texts, side="right") - begins
-        is_single = sizes == 0
-        sizes[is_single] = 1
+        repeated_rows, texts_of_repeated = self._by_text
+        # The rows of a text are a slice of `repeated_rows`. A text that occurs once isn't there: it
+        # has only its first row.
+        begins = np.searchsorted(texts_of_repeated, texts)
+        sizes = np.searchsorted(texts_of_repeated, texts, side="right") - begins
+        occurs_once = sizes == 0
+        sizes[occurs_once] = 1
         numbers = np.repeat(np.arange(len(texts)), sizes)
-        # Indices of `order`: those of a text go from its beginning there, one by one.
-        begins_in_result = np.cumsum(sizes) - sizes
-        indices = np.arange(len(numbers)) - np.repeat(begins_in_result - begins, sizes)
         rows = texts[numbers]
-        has_twin = ~is_single[numbers]
-        rows[has_twin] = order[indices[has_twin]]
+
+        # A repeated text's rows begin at one place of the result and at another one of
+        # `repeated_rows`. The distance of these places leads from each index to its row.
+        begins_in_result = np.cumsum(sizes) - sizes
+        indices = np.arange(len(numbers)) + np.repeat(begins - begins_in_result, sizes)
+        is_repeated = ~occurs_once[numbers]
+        rows[is_repeated] = repeated_rows[indices[is_repeated]]
         return rows, numbers
 
     def first_in(self, split: str, texts: Ints) -> Ints:
         """Returns (T,) the position of the first row of a split that has each text; -1 for none.
 
+        A position is the number of a row in all splits, one split after another. A text is known
+        by the position of the first row that has it.
+
         Args:
             split: Name of the split.
-            texts: (T,) position of the first row of each text, in any split.
+            texts: (T,) the texts; the first row of a text may be in any split.
         """
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
-        # If the first row of all is not in this split, the text's first row that is not before
-        # `start` is looked up among the repeated rows.
+        # If a text begins in this split, its first row is the answer.
         rows = np.where((texts >= start) & (texts < end), texts, -1)
-        order, owners = self._by_text
-        if len(order):
-            numbers = texts * len(self.first) + start
-            indices = np.searchsorted(self._by_text_and_row, numbers)
-            indices = np.minimum(indices, len(order) - 1)
-            candidates = order[indices]
+
+        # Otherwise it is the text's first row from `start` on, if that row is before `end`.
+        # Such a row repeats an earlier one, and the repeated rows are sorted by text, then row.
+        repeated_rows, texts_of_repeated = self._by_text
+        if len(repeated_rows):
+            n_rows = len(self.first)
+            searched = texts * n_rows + start  # the form of `_by_text_and_row`: text x N + row
+            indices = np.searchsorted(self._by_text_and_row, searched)
+            indices = np.minimum(indices, len(repeated_rows) - 1)
+            candidates = repeated_rows[indices]
             is_in_split = (candidates >= start) & (candidates < end)
-            is_same_text = owners[indices] == texts
+            is_same_text = texts_of_repeated[indices] == texts
             is_match = is_in_split & is_same_text
             rows[is_match] = candidates[is_match]
         return rows
@@ -273,18 +289,23 @@ def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
 
     The split whose repeated text comes first in the data comes first.
     """
-    repeats: list[tuple[int, int, str, Ints, Ints]] = []
+    # (position of the text's first row, position of the row that repeats it): the first pair.
+    order: dict[str, tuple[int, int]] = {}
+    repeats: dict[str, tuple[Ints, Ints]] = {}  # split -> rows that repeat a text, and their twins
     for split in subject.splits:
         rows = same_rows.repeated_in(split)
         texts = same_rows.first[rows]
-        _, earliest, text_numbers = np.unique(texts, return_index=True, return_inverse=True)
-        twins = rows[earliest][text_numbers]  # the first row of this split with the same text
+        _, indices, text_numbers = np.unique(texts, return_index=True, return_inverse=True)
+        first_rows = rows[indices]  # for each text, the first row of this split
+        twins = first_rows[text_numbers]
         is_repeat = rows != twins
         if is_repeat.any():
+            repeats[split] = (rows[is_repeat], twins[is_repeat])
             first_text = int(texts[is_repeat].min())
-            first_repeat = int(rows[is_repeat][texts[is_repeat] == first_text][0])
-            repeats.append((first_text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
-    for _, _, split, repeated_rows, twins in sorted(repeats, key=itemgetter(0, 1)):
+            repeats_first_text = is_repeat & (texts == first_text)
+            order[split] = (first_text, int(rows[repeats_first_text][0]))
+    for split in sorted(repeats, key=order.__getitem__):
+        repeated_rows, twins = repeats[split]
         n_rows = len(subject.splits[split])
         if len(repeated_rows) > _MANY * n_rows:
             severity = "warning"
@@ -306,12 +327,17 @@ def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     If nearly all rows of a split are in train, it is an error: the training file was given twice.
     """
     for earlier, later in combinations(subject.splits, 2):
+        # Only texts that several rows have can be shared. A text is the position of its first row.
         earlier_rows = same_rows.repeated_in(earlier)
-        texts, earliest = np.unique(same_rows.first[earlier_rows], return_index=True)
-        rows = same_rows.repeated_in(later)
-        shared_rows = rows[np.isin(same_rows.first[rows], texts)]
+        texts, indices = np.unique(same_rows.first[earlier_rows], return_index=True)
+        first_rows = earlier_rows[indices]  # for each text, the first row in the earlier split
+
+        later_rows = same_rows.repeated_in(later)
+        texts_of_later_rows = same_rows.first[later_rows]
+        is_shared = np.isin(texts_of_later_rows, texts)
+        shared_rows = later_rows[is_shared]
         if len(shared_rows):
-            twins = earlier_rows[earliest][np.searchsorted(texts, same_rows.first[shared_rows])]
+            twins = first_rows[np.searchsorted(texts, texts_of_later_rows[is_shared])]
             n_rows = len(subject.splits[later])
             says = (
                 f"are in {earlier} too, ignoring case and "
@@ -447,40 +473,52 @@ def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, s
     with the splits before it.
     """
     nearest: dict[tuple[str, str], _Nearest] = {}
-    has_questions = "answers" in subject.checks
-    # With their paragraph, all questions on it would look alike: only the questions are compared
-    # at first.
-    keys = same_rows.keys(same_rows.distinct)
-    compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if has_questions else keys
     # Each different text is compared once. The rows that have it are found afterwards.
-    for earlier_texts, later_texts, similarities in near_pairs(compared):
-        texts = same_rows.distinct[np.stack([earlier_texts, later_texts])]
-        if same_rows.has_fields:
-            is_alike = [
-                _alike_in_each_field(same_rows.key(earlier), same_rows.key(later))
-                for earlier, later in texts.T
-            ]
-            texts = texts[:, is_alike]
-            similarities = similarities[is_alike]
-        # Which text has the earlier row depends on the split, so each is looked at from both sides.
-        for text_rows, partner_rows in (texts, texts[::-1]):
-            rows, text_numbers = same_rows.rows_of(text_rows)
+    for pairs, similarities in _near_texts(subject, same_rows):
+        first_texts, second_texts = pairs
+        # Either text of a pair may have the earlier row, which depends on the splits.
+        for texts, similar_texts in ((first_texts, second_texts), (second_texts, first_texts)):
+            rows, pair_numbers = same_rows.rows_of(texts)
             for earlier_split in subject.splits:
-                twins = same_rows.first_in(earlier_split, partner_rows)[text_numbers]
-                is_later = (twins >= 0) & (twins < rows)
+                twins = same_rows.first_in(earlier_split, similar_texts)[pair_numbers]
+                has_earlier_twin = (twins >= 0) & (twins < rows)
                 for split, start, end in zip(
                     same_rows.splits, same_rows.starts, same_rows.starts[1:], strict=False
                 ):
-                    chosen = is_later & (rows >= start) & (rows < end)
+                    chosen = has_earlier_twin & (rows >= start) & (rows < end)
                     if not chosen.any():
                         continue
                     split_pair = (earlier_split, split)
                     if split_pair not in nearest:
                         nearest[split_pair] = _Nearest.none(len(subject.splits[split]))
                     nearest[split_pair].offer(
-                        rows[chosen] - start, twins[chosen], similarities[text_numbers[chosen]]
+                        rows[chosen] - start, twins[chosen], similarities[pair_numbers[chosen]]
                     )
     return nearest
+
+
+def _near_texts(subject: Subject, same_rows: SameRows) -> Iterator[tuple[Ints, Floats]]:
+    """Yields pairs of texts that are near duplicates, some at a time, with their similarities.
+
+    Each part has (2, P) the texts, each as the position of the first row that has it, and (P,) the
+    similarities.
+    """
+    keys = same_rows.keys(same_rows.distinct)
+    compared: Iterator[str] = keys
+    if "answers" in subject.checks:
+        # With its paragraph, each question on it would look alike. So the questions alone are
+        # compared here, and both fields below.
+        compared = (key.split(BETWEEN_FIELDS)[0] for key in keys)
+    for first_numbers, second_numbers, similarities in near_pairs(compared):
+        texts = same_rows.distinct[np.stack([first_numbers, second_numbers])]
+        if same_rows.has_fields:
+            is_alike = [
+                _alike_in_each_field(same_rows.key(first), same_rows.key(second))
+                for first, second in texts.T
+            ]
+            texts = texts[:, is_alike]
+            similarities = similarities[is_alike]
+        yield texts, similarities
 
 
 def _near(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
@@ -528,11 +566,17 @@ def _alike_in_each_field(key: str, other_key: str) -> bool:
     """Returns whether each field of a row's key is like the same field of another row's key.
 
     Two questions on the same long sentence are two examples, although the whole keys are alike.
+
+    Args:
+        key: Fields of a row, joined by `BETWEEN_FIELDS`.
+        other_key: Fields of a row whose whole key is like the first one.
     """
     fields = key.split(BETWEEN_FIELDS)
     other_fields = other_key.split(BETWEEN_FIELDS)
-    if len(fields) == 1 or len(fields) != len(other_fields):
-        return len(fields) == len(other_fields)
+    if len(fields) != len(other_fields):
+        return False
+    if len(fields) == 1:
+        return True
     return all(
         a == b or similarity(a, b) >= SIMILARITY for a, b in zip(fields, other_fields, strict=True)
     )
