@@ -39,7 +39,7 @@ _SLOTS = _BANDS * _IN_BAND
 _SLOT = np.dtype(np.uint32)
 _HASHED_AT_ONCE = 8192  # texts whose signatures are computed together
 _BLOCK = 500_000  # earlier texts whose pairs are looked at together
-_SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
+_LEAST_ESTIMATE = 0.55  # of the similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = (
     4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
 )
@@ -139,8 +139,9 @@ class _Signatures:
 
         self.n_texts = len(texts)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
-        n_written = 0
+        n_written = 0  # texts whose signatures are in the file
         for part in in_chunks(texts, _HASHED_AT_ONCE):
+            # Smaller chunks if texts are long: all their shingles are hashed at once.
             for chunk in chunks(part):
                 hashes, offsets = _hashes(chunk)
                 matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(
@@ -215,10 +216,13 @@ class _Candidates:
 
     def __init__(self, n_texts: int) -> None:
         self._n_bytes = 0
-        self._first_pairs = np.arange(0, n_texts, _BLOCK) * n_texts
+        # A pair is the number earlier text x N + later text. A block has the pairs of `_BLOCK`
+        # earlier texts, from its smallest possible number on.
+        first_texts = np.arange(0, n_texts, _BLOCK)
+        self._smallest_pairs = first_texts * n_texts
         self._open_files = ExitStack()
-        self._files: list[IO[bytes]] = []
-        for _ in self._first_pairs:
+        self._files: list[IO[bytes]] = []  # a file for each block
+        for _ in self._smallest_pairs:
             file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
             self._files.append(self._open_files.enter_context(file))
 
@@ -229,10 +233,14 @@ class _Candidates:
         self._open_files.close()
 
     def add(self, pairs: Ints) -> None:
-        """Adds pairs; the same pair may be added several times."""
+        """Adds pairs to the files of their blocks; the same pair may be added several times.
+
+        Args:
+            pairs: (P,) numbers of pairs. A block has a range of numbers, blocks in ascending order.
+        """
         self._n_bytes += pairs.nbytes
         ordered = np.sort(pairs)
-        borders = np.searchsorted(ordered, self._first_pairs[1:])
+        borders = np.searchsorted(ordered, self._smallest_pairs[1:])
         for file, part in zip(self._files, np.split(ordered, borders), strict=True):
             with _room_for(self._n_bytes):
                 file.write(part.data)
@@ -252,15 +260,18 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
     with the few just before it: all pairs of a large bucket would be too many.
     """
     n = signatures.n_texts
-    order, is_first = _buckets(signatures, band)
-    # `order` has bucket after bucket, so neighbours in it are in one bucket, or at a border.
-    positions = np.arange(len(order))
-    heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]  # the first text of each bucket
-    later = positions[heads < positions]
-    yield _numbered(order[heads[later]], order[later], n)
+    texts, is_first = _buckets(signatures, band)
+    # `texts` has bucket after bucket. Below, a text is known by its index in this array.
+    indices = np.arange(len(texts))
+    bucket_numbers = np.cumsum(is_first) - 1
+    first_of_bucket = np.flatnonzero(is_first)[bucket_numbers]  # for each text
+
+    later = indices[indices > first_of_bucket]
+    yield _numbered(texts[first_of_bucket[later]], texts[later], n)
     for k in range(1, _NEIGHBOURS + 1):
-        later = positions[heads < positions - k]
-        yield _numbered(order[later - k], order[later], n)
+        # The text k places before is in the same bucket, and not its first, which is paired above.
+        later = indices[indices - k > first_of_bucket]
+        yield _numbered(texts[later - k], texts[later], n)
 
 
 def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_]]:
@@ -276,7 +287,8 @@ def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_
     order = np.argsort(values, kind="stable")
     is_first = np.ones(n, dtype=np.bool_)
     is_first[1:] = np.diff(values[order]) != 0
-    # Most texts are alone in their bucket. One is not if the next text is not first in its own.
+    # Most texts are alone in their bucket. A text is not alone if it is not the first of its
+    # bucket, or if the next text is not the first.
     has_company = ~is_first
     has_company[:-1] |= ~is_first[1:]
     return order[has_company], is_first[has_company]
@@ -292,16 +304,22 @@ def _numbered(left: Ints, right: Ints, n_texts: int) -> Ints:
 
 
 def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
-    """Returns the pairs whose signatures have enough equal numbers to be near duplicates.
+    """Returns the pairs that may be near duplicates, judged by their signatures.
 
-    The share of equal numbers estimates the Jaccard similarity.
+    A signature has a number in each of K slots. The share of slots in which two signatures are
+    equal estimates the Jaccard similarity of the texts.
+
+    Args:
+        pairs: (P,) as earlier x N + later.
+        signatures: Signatures of the N texts.
     """
     earlier, later = np.divmod(pairs, signatures.n_texts)
-    equal = np.zeros(len(pairs), dtype=np.uint8)
+    n_equal = np.zeros(len(pairs), dtype=np.uint8)
     for number in range(_SLOTS):
         slot = signatures.slot(number)
-        equal += slot[earlier] == slot[later]
-    return pairs[equal / _SLOTS >= _SURELY_LESS]
+        n_equal += slot[earlier] == slot[later]
+    estimates = n_equal / _SLOTS
+    return pairs[estimates >= _LEAST_ESTIMATE]
 
 
 def _compared(
@@ -366,19 +384,24 @@ def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
     n_shingles = np.bincount((shingles >> _HASH_BITS).astype(np.int64), minlength=len(texts))
     starts = np.cumsum(n_shingles) - n_shingles
 
-    # The shingles of both sides of all pairs, now with the pair in the high bits.
+    # The shingles of both sides of all pairs, one pair after the other, now with the number of the
+    # pair in the high bits.
     of_pairs: list[NDArray[np.uint64]] = []
-    for side in pairs:
-        sizes = n_shingles[side]
-        begins = np.cumsum(sizes) - sizes
-        shingle_numbers = np.arange(sizes.sum()) + np.repeat(starts[side] - begins, sizes)
-        pair_numbers = np.repeat(np.arange(len(side), dtype=np.uint64), sizes)
-        of_pairs.append((pair_numbers << _HASH_BITS) | (shingles[shingle_numbers] & _HASH_MASK))
+    for text_numbers in pairs:
+        sizes = n_shingles[text_numbers]
+        # A pair's shingles begin at one place of the result and at another one of `shingles`. The
+        # distance of these places leads from each index in the result to its shingle.
+        begins_in_result = np.cumsum(sizes) - sizes
+        distances = starts[text_numbers] - begins_in_result
+        indices = np.arange(sizes.sum()) + np.repeat(distances, sizes)
+        pair_numbers = np.repeat(np.arange(len(text_numbers), dtype=np.uint64), sizes)
+        of_pairs.append((pair_numbers << _HASH_BITS) | (shingles[indices] & _HASH_MASK))
     # A shingle that both texts of a pair have is now there twice, one next to the other.
     ordered = np.sort(np.concatenate(of_pairs))
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
-    common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=pairs.shape[1])
-    similarities: Floats = common / (n_shingles[pairs].sum(axis=0) - common)
+    n_common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=pairs.shape[1])
+    n_of_both = n_shingles[pairs].sum(axis=0) - n_common  # shingles of either text
+    similarities: Floats = n_common / n_of_both
     return similarities
 
 
