@@ -109,13 +109,15 @@ def _families(subject: Subject) -> list[str]:
 
 
 def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """Returns the model's tokenizer, or why there is none.
+    """Returns the model's tokenizer, or None with the reason why there is none.
 
-    BERT-base's vocabulary stands in for an absent BERT-base.
+    The second value has the reason, for the report; it is empty if there is a tokenizer.
     """
     name = recipe.model.name
+    # If the files of the default model are not on this disk, None opens a copy of its vocabulary.
+    requested_name = None if name == DEFAULT_MODEL else name
     try:
-        opened = open_tokenizer(None if name == DEFAULT_MODEL else name, listener=listener)
+        opened = open_tokenizer(requested_name, listener=listener)
     except (UnavailableError, DataError) as error:
         reason = (
             f"length and unknown tokens: the tokenizer of {name} can't be had: "
@@ -148,7 +150,8 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
     try:
         task = TASKS[subject.recipe.task].from_data(subject.recipe, train, subject.official_labels)
     except UnavailableError:
-        return  # the model's files: `_tokenizer` has said so, or had others
+        # The task needs files of the model that can't be had. That is no fault of the rows.
+        return
     except DataError as error:
         yield refusal(error, "train", code="refused")
         return

@@ -271,8 +271,8 @@ class MatchedRows:
 
     def __init__(self, rules: FindingRules) -> None:
         self._rules = rules
-        self._shown: dict[int, str] = {}
-        self._rows = array("q")
+        self._shown: dict[int, str] = {}  # row -> excerpt, of the first rows of each column
+        self._rows = array("q")  # all rows that were added, some several times
         self._last = -1  # row that was added last
         self._n_of_column = 0  # rows that the column being searched has so far
 
@@ -281,10 +281,11 @@ class MatchedRows:
 
         Args:
             row: Number of the row.
-            excerpt: Text that shows the fault; that of the row's first column with a fault counts.
+            excerpt: Text that shows the fault. If the row was added before, the excerpt of its
+                earlier column stays.
         """
-        # The next column usually begins with an earlier row. If not, the two count as one column:
-        # their rows ascend all the same.
+        # A row that is not behind the last one begins the next column. If a column happens to begin
+        # behind the last row, it counts as a part of the column before, which does no harm.
         is_same_column = row > self._last
         if is_same_column:
             self._n_of_column += 1
@@ -292,14 +293,18 @@ class MatchedRows:
             self._n_of_column = 1
         self._last = row
         self._rows.append(row)
-        # No later one of this column can be among the first of all.
+        # The first rows of all columns together are among the first rows of each column. So no
+        # excerpt is kept for a later row.
         if self._n_of_column <= SHOWN_EXAMPLES:
             self._shown.setdefault(row, excerpt)
 
     def findings(
         self, code: str, rows: Rows, split: str, *, remedy: str | None = None
     ) -> Iterator[Finding]:
-        """Yields the finding about these rows, where there are any."""
+        """Yields the finding about the rows that were added; nothing if there are none.
+
+        Its examples are the first rows, and `add` has kept the excerpts of these.
+        """
         matched = int_column(sorted_unique(np.frombuffer(self._rows, dtype=np.int64)))
         yield from self._rules.of_rows(
             code,

@@ -45,7 +45,8 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
     else:
         joined = []
     yield from joined
-    # Labels that are several in one are no labels yet: their frequencies say nothing.
+    # If a label is a list of labels in one string ("a, b"), the frequencies of the strings say
+    # nothing about the labels.
     if "train" in counts and not joined:
         yield from _number_of_labels(subject, counts["train"])
         yield from _rare(subject, counts["train"])
@@ -197,8 +198,8 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
             which = "no label at all"
         message = f"the training rows have {which}: nothing can be learned"
         yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
-    # Labels in the place of texts, say. More than half as many as rows can't be learned.
-    if subject.labels is None and len(train) > max(50, train.total() // 2):
+    # The recipe has no list of labels, so the column may be a wrong one, such as the texts.
+    if subject.labels is None and _are_too_many(train):
         message = (
             f"{len(train):,} different labels in {len(rows):,} training rows: "
             f"{listed(list(train), limit=4)}"
@@ -214,17 +215,33 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
         )
 
 
+def _are_too_many(train: Counter[str]) -> bool:
+    """Returns whether labels are so many that they are hardly labels: more than every second row.
+
+    Args:
+        train: How many training rows each label has.
+    """
+    return len(train) > max(50, train.total() // 2)
+
+
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields the labels with too few training rows to be learned, the rarest first."""
-    if len(train) > max(50, train.total() // 2):
-        return  # `_number_of_labels` has said so already: these are no labels
+    """Yields the labels with too few training rows to be learned, the rarest first.
+
+    Args:
+        subject: The splits that are checked.
+        train: How many training rows each label has.
+    """
+    if _are_too_many(train):
+        return  # nearly all of them would be rare
     rare = {
         name: count
         for name, count in sorted(train.items(), key=lambda item: item[1])
         if count < RARE
     }
     rows = subject.splits["train"]
-    if rare and len(rows) > RARE * len(train):
+    # In small data every label is rare: a finding is for labels that are rarer than most.
+    has_enough_rows = len(rows) > RARE * len(train)
+    if rare and has_enough_rows:
         examples = _shown(rows, _rows_with(subject, "train", set(rare)))
         rare_counts = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
         message = (

@@ -71,16 +71,17 @@ def _patterns() -> tuple[Any, Any]:
 
 
 def script_of(text: str) -> str | None:
-    """Returns the script of most of a text's letters.
+    """Returns the script that more than half of a text's letters have, such as "Latin".
 
-    It is None where it has hardly any, or none of the usual scripts.
+    The result is None if the text has hardly any letters, or if no script has the majority.
     """
     if text.isascii():
         if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT:
             return "Latin"
         return None
-    letters: Counter[str] = Counter()
-    for run in _patterns()[0].finditer(text):
+    letters: Counter[str] = Counter()  # letters of each script
+    pattern_of_scripts, _ = _patterns()
+    for run in pattern_of_scripts.finditer(text):
         letters[run.lastgroup] += len(run[0])
     if letters["Kana"]:  # Japanese is written in both
         letters["Kana"] += letters.pop("Han", 0)
@@ -112,8 +113,9 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
         known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
         remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
         severity = None
-    if count >= _MAIN * total:
-        message = None
+    has_main_script = count >= _MAIN * total
+    if has_main_script:
+        message = None  # the usual sentence: "N of M texts of SPLIT are not in SCRIPT letters"
     else:
         message = f"the texts of {split} are in several scripts: {script_counts}"
     yield _RULES.finding(
@@ -135,7 +137,8 @@ def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator
     for i, text in enumerate(texts):
         if text.isascii():
             continue
-        word = _patterns()[1].search(text)
+        _, pattern_of_mixed_words = _patterns()
+        word = pattern_of_mixed_words.search(text)
         if word is not None:
             escaped = word[0].encode("ascii", "backslashreplace").decode()
             mixed_words[i] = f"{shorten(word[0])!r} is {escaped}"

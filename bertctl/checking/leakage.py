@@ -54,14 +54,18 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
     else:
         split = next(iter(subject.splits), "")
     if split:
-        sets = subject.label_sets[split]
+        sets = subject.label_sets[split]  # a tuple of labels for each row
     else:
         sets = None
-    if sets is None or any(len(names) > 1 for names in different_values(sets)):
+    if sets is None:
+        return
+    different_sets = different_values(sets)
+    if any(len(names) > 1 for names in different_sets):
         return
     rows = subject.splits[split]
+    all_have_labels = all(different_sets)
     labelled: Sequence[int] = range(len(sets))  # numbers of the rows that have a label
-    if not all(different_values(sets)):
+    if not all_have_labels:
         labelled = array("q", (i for i, names in enumerate(sets) if names))
     labels = codes_of(mapped_values(_at(sets, labelled), itemgetter(0)))
     if len(labels) < _ENOUGH_ROWS or not 2 <= len(labels.values) <= _MOST_LABELS:
@@ -249,16 +253,17 @@ def _words(
         labels: (L,) their labels.
     """
     of_label = Counter(labels)
-    total = len(labels)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
         leaks = _leaky_words(_at(column, labelled), labels, of_label)
         if not leaks:
             continue
         examples = []
-        for name, leaky in leaks.items():
-            count, word, everywhere = leaky[0]
-            other_words = [other_word for _, other_word, _ in leaky[1:]]
+        n_rows_with_words = 0  # rows with the most frequent word of each label
+        for name, leaky_words in leaks.items():
+            n_with_label, word, n_with_word = leaky_words[0]
+            n_rows_with_words += n_with_word
+            other_words = [other_word for _, other_word, _ in leaky_words[1:]]
             if other_words:
                 also = f"; other such words: {listed(other_words, limit=4)}"
             else:
@@ -266,19 +271,19 @@ def _words(
             first_row = next(i for i in labelled if word in _features(column[i]))
             where = rows.where(first_row)
             precision = (
-                f"{percent(count, everywhere)} of the {everywhere:,} rows that contain it have "
-                "this label"
+                f"{percent(n_with_label, n_with_word)} of the {n_with_word:,} rows that contain it "
+                "have this label"
             )
-            coverage = f"{percent(count, of_label[name])} of the rows with this label contain it"
+            share_of_label = percent(n_with_label, of_label[name])
+            coverage = f"{share_of_label} of the rows with this label contain it"
             sentence = f"'{word}' predicts {name!r}: {precision}, and {coverage}{also}"
             examples.append(Example(where, sentence))
         predicted = count_of(len(leaks), len(of_label), "label")
         message = f"{predicted} can be predicted from a single word of the {field}"
-        counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
         yield _RULES.finding(
             "leaky-word",
             split,
-            counts,
+            (n_rows_with_words, len(labels)),
             tuple(examples[:_MOST_SHOWN]),
             message=message,
         )

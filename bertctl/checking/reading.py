@@ -49,20 +49,20 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     """Reads each split of a data set in the catalog by itself.
 
-    A split that nobody asked for may be missing, and the test split is not downloaded for this.
+    Each split is read whole (`unsplit`): no part of it is held out for validation. A split that
+    training would not read may be missing, and the test split is not downloaded for this.
     """
-    row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
-    requested = {
-        "train",
-        row.validation_splits[0] if row.validation_splits else "train",
-        *recipe.evaluation.splits,
-    }
-    local = bool(recipe.data.data_dir) or row.bundled or row.home is not None
+    dataset = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
+    requested = {"train", *recipe.evaluation.splits}
+    if dataset.validation_splits:
+        requested.add(dataset.validation_splits[0])
+    is_local = bool(recipe.data.data_dir) or dataset.bundled or dataset.home is not None
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
-    for name in row.split_names:
-        if name not in requested and not local and name not in row.validation_splits:
-            continue  # don't download a test split only to look at it
+    for name in dataset.split_names:
+        is_validation = name in dataset.validation_splits
+        if name not in requested and not is_local and not is_validation:
+            continue  # a test split is not downloaded only to look at it
         recorder = _WarningRecorder(listener)
         try:
             splits[name] = load_data(
@@ -74,11 +74,11 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
         except DataError as error:
             findings.append(refusal(error, name))
         except UnavailableError:
-            if name in requested and name in row.split_names:
+            if name in requested:
                 raise
             listener.say(f"{name}: not there, not checked")
         findings += recorder.findings(name)
-    return splits, row.labels or None, findings
+    return splits, dataset.labels or None, findings
 
 
 def _read_own(recipe: Recipe, listener: Listener) -> _Read:
@@ -152,10 +152,14 @@ def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Findin
 
 
 def _example(error: DataError) -> Example:
-    """Returns the place that a message begins with, and what it says of it."""
-    place = _PLACE.fullmatch(error.message)
-    where, message = (place["where"], place["what"]) if place else ("", error.message)
-    return Example(where, shorten(message, limit=140))
+    """Returns the place that a message begins with, and the rest of the message, as an example.
+
+    If it begins with no place, the example has none.
+    """
+    match = _PLACE.fullmatch(error.message)
+    if match is None:
+        return Example("", shorten(error.message, limit=140))
+    return Example(match["where"], shorten(match["what"], limit=140))
 
 
 class _WarningRecorder(Listener):
@@ -180,14 +184,17 @@ class _WarningRecorder(Listener):
 def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) -> Rows | None:
     """Returns the rows of a user's file that can be read, past records that can't; None for none.
 
-    Three ways are tried, the strictest first: the task's reader, a table of texts with spans, and
-    the task's reader without the rows that it refuses.
+    Three ways are tried:
+
+    1. The task's reader, past records that are damaged. It refuses the file if a row is unfit.
+    2. A table of texts with spans, whatever the spans are. `check_spans` finds what is wrong.
+    3. The task's reader, past damaged records and unfit rows.
 
     Args:
         path: The file.
         recipe: Its sections `data` and task are read.
         split: Name of the split.
-        errors: The errors of the other records are appended to it.
+        errors: Receives an error for each record that is left out.
     """
     reader = READERS[recipe.task]
     options = ReadOptions(
@@ -200,9 +207,10 @@ def _read_past(path: Path, recipe: Recipe, split: str, errors: list[DataError]) 
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options).rows
     errors.clear()  # the next reading meets the same records again
-    # `check_spans` then says what is wrong with each span.
-    if "words" in reader.columns and (rows := _span_rows(path, recipe, split)) is not None:
-        return rows
+    if "words" in reader.columns:
+        rows = _span_rows(path, recipe, split)
+        if rows is not None:
+            return rows
     with contextlib.suppress(DataError, UsageError):
         return reader.read_whole(path, options.skipping(SkippedRows(errors))).rows
     return None
@@ -232,12 +240,20 @@ def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
 
 
 def _bad_records(errors: Sequence[DataError], n_sound: int, split: str) -> Finding:
-    """Returns the finding about the records that can't be read, beside so many sound ones."""
+    """Returns the finding about the records of a split that can't be read.
+
+    Args:
+        errors: An error for each of these records.
+        n_sound: Number of the other records of the split.
+        split: Name of the split.
+    """
     counts = (len(errors), len(errors) + n_sound)
-    remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
-    remedy = (
-        "Correct them: training refuses the file until every record fits the task. "
-        f"{' '.join(list(remedies)[:2])}".strip()
+    different_remedies = list(dict.fromkeys(error.remedy for error in errors if error.remedy))
+    remedy = " ".join(
+        [
+            "Correct them: training refuses the file until every record fits the task.",
+            *different_remedies[:2],
+        ]
     )
     return _RULES.finding(
         "bad-record",

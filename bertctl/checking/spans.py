@@ -62,7 +62,8 @@ def _add_fault(faults: Places, row: int, *, text: str, span: Span, surface: str 
         row: The span's row.
         text: The text of the row.
         span: Start, end and type.
-        surface: What the file says that the text is there, if it does.
+        surface: The span's text as the file gives it, if the file does. It should be the text
+            between start and end.
     """
     start, end, kind = span
     actual = text[start:end]

@@ -109,9 +109,14 @@ def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _as_texts(values: Sequence[Any], name: str) -> Sequence[str]:
-    """Returns a column as one string per row; lists are joined as `texts_of` says."""
+    """Returns a column as one string per row.
+
+    Args:
+        values: The column. Lists are joined: words by a space, others by `BETWEEN_FIELDS` (U+001F).
+        name: Name of the column.
+    """
     if isinstance(values, PackedTexts) and not values.has_nulls:
-        return values
+        return values  # a string per row already
     if name == "words":
         separator = " "
     else:

@@ -61,20 +61,28 @@ def check_tagging(subject: Subject) -> Iterator[Finding]:
         if rows.has("label"):
             yield from _tags(rows, split)
             entity_types = Counter(entity.type for entity in tagged_entities(rows))
-            types[split] = entity_types or _plain_tags(rows)
+            if entity_types:
+                types[split] = entity_types
+            else:
+                # The tags are of another kind, such as parts of speech: each is a type.
+                types[split] = _plain_tags(rows)
     yield from _types(subject, types)
 
 
 def tagged_entities(rows: Rows) -> list[TaggedEntity]:
-    """Returns the entities that have a type, by the rules that they are scored by."""
-    return [
-        TaggedEntity(row, kind, tuple(map(str, words[start:end])))
-        for row, (words, tags) in enumerate(
-            zip(rows.columns["words"], rows.columns["label"], strict=True)
-        )
-        for kind, start, end in entities([str(tag) for tag in tags][: len(words)])
-        if kind
-    ]
+    """Returns the entities that have a type, by the rules that they are scored by.
+
+    If a row has more tags than words, which is a fault of its own, the surplus is left out.
+    """
+    tagged: list[TaggedEntity] = []
+    for row, (words, tags) in enumerate(
+        zip(rows.columns["words"], rows.columns["label"], strict=True)
+    ):
+        tags_of_words = [str(tag) for tag in tags][: len(words)]
+        for kind, start, end in entities(tags_of_words):
+            if kind:
+                tagged.append(TaggedEntity(row, kind, tuple(map(str, words[start:end]))))
+    return tagged
 
 
 def split_tag(tag: object) -> tuple[str, str]:
@@ -157,12 +165,18 @@ def _tag_kind(rows: Rows) -> TagKind | None:
 def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
     """Returns the scheme that the tags follow, or else the one with the fewest violations.
 
-    It is None if the tags don't mark entities at all.
+    Args:
+        kind: What training takes the tags for; None for tags of no scheme, and so is the result.
     """
     if kind is None:
         return None
-    nearest = sorted(kind.breaks, key=lambda scheme: kind.breaks[scheme].count)
-    return kind.scheme or (nearest[0] if nearest else "BIOES")
+    if kind.scheme is not None:
+        return kind.scheme
+    # `breaks` has the violations of each scheme that has the prefixes of the tags (B-, I-, ...).
+    by_violations = sorted(kind.breaks, key=lambda scheme: kind.breaks[scheme].count)
+    if by_violations:
+        return by_violations[0]
+    return "BIOES"  # no scheme has all these prefixes
 
 
 def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) -> Iterator[Finding]:
@@ -240,7 +254,9 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         for name, count in sorted(train.items(), key=lambda item: item[1])
         if count < RARE
     ]
-    if rare and train.total() > RARE * len(train):
+    # In small data every type is rare: a finding is for types that are rarer than most.
+    has_enough_entities = train.total() > RARE * len(train)
+    if rare and has_enough_entities:
         counts = (len(rare), len(train))
         rare_names = ", ".join(rare[:8])
         message = (

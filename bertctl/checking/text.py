@@ -103,7 +103,10 @@ def check_text(subject: Subject) -> Iterator[Finding]:
 
 
 def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]:
-    """Returns the rows that each pattern matches, by its code, in all columns of a split."""
+    """Returns the rows that each pattern matches, by its code, in all columns of a split.
+
+    A pattern's hint is a string that each match contains; it is empty if there is no such string.
+    """
     matches = {pattern.code: MatchedRows(_RULES) for pattern in PATTERNS}
     for column in columns:
         n_read = 0
@@ -111,10 +114,11 @@ def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]
             # The field separator of joined columns is a control character of ours.
             together = "".join(texts).replace(BETWEEN_FIELDS, " ")
             for pattern in PATTERNS:
-                # One search in all texts is faster than one in each. The pattern of control
-                # characters has no hint, so it is searched for itself.
-                has_no_control = pattern.pattern is _CONTROL and not _CONTROL.search(together)
-                if pattern.hint not in together or has_no_control:
+                # One search in all texts is faster than one in each.
+                if pattern.hint not in together:
+                    continue
+                # Control characters have no hint, so the pattern itself is searched for.
+                if pattern.pattern is _CONTROL and not _CONTROL.search(together):
                     continue
                 for row, text in enumerate(texts, start=n_read):
                     if pattern.hint not in text:
@@ -178,5 +182,6 @@ def _difference(text: str, repaired: str) -> str:
     position = first_difference(text, repaired)
     start = max(0, position - 20)
     text_part = shorten(text[start : position + 30], limit=60)
+    # Wrong decoding makes two letters and more of one: the repaired part is a little shorter.
     repaired_part = shorten(repaired[start : position + 28], limit=60)
     return f"{text_part}  (meant: {repaired_part})"

@@ -142,20 +142,24 @@ def _sides(
 ) -> tuple[Sequence[str], Sequence[str] | None]:
     """Returns the first texts and the second texts of all rows, as the model reads them.
 
-    The second ones are None if the model reads single texts. Of several choices, only the longest
-    one is taken as the second text: it is the one that is cut.
+    The second texts are None if the model reads single texts. Of a row's choices, the longest one
+    is taken, as it is the one that may be too long.
 
     Args:
         rows: Rows of a split.
         texts: Their columns of texts, in the order in which the model reads them.
     """
     if "choices" in texts:
-        longest = [
+        longest_choices = [
             max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]
         ]
-        return texts.get("context", longest), longest if "context" in texts else None
-    columns = list(texts.values())
-    return columns[0], columns[1] if len(columns) > 1 else None
+        if "context" in texts:
+            return texts["context"], longest_choices
+        return longest_choices, None
+    first_texts, *other_texts = texts.values()
+    if other_texts:
+        return first_texts, other_texts[0]
+    return first_texts, None
 
 
 def _special(
