@@ -54,7 +54,8 @@ def student_options(teacher: Path, *, layers: int | None, model: str | None) -> 
     Args:
         teacher: The teacher's run folder.
         layers: How many of the teacher's layers the student begins with; None with `model`.
-        model: Smaller model that it begins with, or None.
+        model: Smaller model that the student begins with, or None. Its name is in the recipe
+            already, so the result does not have it.
 
     Raises:
         UsageError: Both or none of `layers` and `model`, more layers than there are, or a teacher

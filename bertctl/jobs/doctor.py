@@ -200,24 +200,23 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
     """Returns everything that `finetune` would look for before it trains, found or not.
 
-    Nothing is downloaded. If everything is on this disk, the run is also made ready, as
-    `finetune --dry-run` does it.
+    Nothing is downloaded: `_need` calls a function that looks for one thing on this disk. If
+    everything is here, the run is also made ready, as `finetune --dry-run` does it.
 
     Args:
         recipe: Recipe of the run, resolved.
         place: Folder that runs go to.
     """
-    # Which devices can be used depends on the model. If its files are not here, the device is
-    # chosen without them.
+    # `_model` appends what the model's files say, if there are files. Which devices can be used
+    # depends on that; without the files, the device is chosen for any model.
     sources: list[ModelSource] = []
     model = _need(f"model {recipe.model.name}", partial(_model, recipe, sources.append))
     compute = sources[0].compute if sources else choose_compute
     needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
     if model.state == "here":
-        model = replace(
-            model,
-            size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")),
-        )
+        model_folder = Path(model.found)
+        weight_files = model_folder.glob("model*.safetensors")
+        model = replace(model, size=sum(file.stat().st_size for file in weight_files))
     needs.append(model)
     needs += [
         _need(f"metric {name}", partial(find_script, name))
@@ -324,10 +323,13 @@ def _from_hub(subject: str, missing: hub.NotCachedError) -> Need:
     except UnavailableError as error:
         combined = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
         return Need(subject, "refused", combined.message, error=combined)
-    files = " or ".join(missing.hub_files.files[:1])
-    return Need(
-        subject, "hub", f"not on this disk; the hub has {missing.hub_files.repo}/{files}", size
-    )
+    # The first file, for people. If files are needed by name patterns, there may be none.
+    if missing.hub_files.files:
+        file = missing.hub_files.files[0]
+    else:
+        file = ""
+    message = f"not on this disk; the hub has {missing.hub_files.repo}/{file}"
+    return Need(subject, "hub", message, size)
 
 
 def _room(subject: str, place: Path, needed_bytes: int) -> Need:

@@ -176,8 +176,9 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     task = replace(task, modules=SentenceModules())  # pairs are learned without prompts
     tokenizer = build_tokenizer(source, BARE, None)
     long_text_mode = recipe.model.long_text
+    # Each text has its first tokens, up to the longest input. That is also right for long texts in
+    # windows: their first window is learned from.
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
-    # Of several windows, the first one is learned from.
     if long_text_mode in ("tail", "head-tail") and features.encoded.truncated.any():
         texts = different([rows.columns["text"]])[1]
         features = replace(
@@ -194,7 +195,12 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     )
     return prepare_pairs(
         recipe,
-        encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)),
+        encoded=Encoded(
+            data,
+            source,
+            source.content_hash(),
+            features={"train": features, "validation": features},
+        ),
     )
 
 
@@ -209,12 +215,13 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
     """
     job.write_inputs(folder, job.verb)
     folder.set_status("running", step=0)
-    # A run with this folder can be resumed.
+    # A run that has folders of draws can be resumed, even if it is interrupted before the first.
     (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)
     try:
         result = _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
-        # The signal came while a draw was trained, which has its own error, or between draws.
+        # Between draws a signal raises `Terminated` or `KeyboardInterrupt`. While a draw is
+        # trained, it raises `InterruptedRunError`, whose exit code says which signal it was.
         terminated = (
             isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         )
@@ -340,7 +347,8 @@ def _train_draw(
         resume="if any",
         listener=_Steps(listener),
     )
-    # A run that was interrupted at its very end has moved the model there already.
+    # The encoder of draw 0 is moved to `folder.encoder` at the end of a run. If the run was
+    # interrupted just after that, it is there.
     if trained.folder.model.is_dir():
         model = trained.folder.model
     else:
@@ -422,7 +430,7 @@ class _TextEncoder:
         self.loaded = load_frozen(source, job.compute)
         spec = VectorSpec(
             layers,
-            ("model",),
+            poolings=("model",),  # the pooling that the model's folder prescribes
             sentence_modules=self.sentence_modules,
             windows=self.windows,
         )
@@ -503,22 +511,22 @@ def judged(
 ) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`.
 
-    It is both scores of each draw, their means, and whether the training pays.
+    It is both scores of each draw (with the trained encoder and with the frozen one), their means,
+    and whether the training pays: whether it is better by `WORTH` at least, significantly.
 
     Args:
         job: The run.
-        trained: The primary metric of each draw.
-        frozen: The same without training.
-        gap: Their difference over the examples where there is one draw; None where it is over the
-            draws.
+        trained: The primary metric of each draw, with the trained encoder.
+        frozen: The same with the frozen encoder.
+        gap: With one draw, the difference of both scores over its examples; None with several
+            draws, whose scores are compared here.
     """
     scores = {"few_shot": np.array(trained), "frozen": np.array(frozen)}
-    first_seed = job.recipe.data.split_seed
     if gap is None:
-        compared = count(len(trained), "draw")
+        n_compared = count(len(trained), "draw")
         gap = mean_difference(scores["few_shot"], scores["frozen"])
     else:
-        compared = count(gap.n, "example")
+        n_compared = count(gap.n, "example")
     if higher_is_better(job.primary):
         sign = 1
     else:
@@ -537,14 +545,19 @@ def judged(
     frozen_text = f"{figure(mean_scores['frozen'])} with the frozen encoder"
     means_text = f"{figure(mean_scores['few_shot'])}, and {frozen_text}"
     worth_text = f"{WORTH:.2f} more would be worth it{note_of_few_draws}"
-    difference_text = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {compared}"
-    rows = zip(range(first_seed, first_seed + len(trained)), trained, frozen, strict=True)
+    difference_text = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {n_compared}"
     deviation = None
     if len(trained) > 1:
         deviation = {name: float(values.std(ddof=1)) for name, values in scores.items()}
+    draws = []
+    first_seed = job.recipe.data.split_seed
+    for seed, (trained_score, frozen_score) in enumerate(
+        zip(trained, frozen, strict=True), start=first_seed
+    ):
+        draws.append({"seed": seed, "few_shot": trained_score, "frozen": frozen_score})
     return {
         "rows": len(job.draws[0]),
-        "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
+        "draws": draws,
         "mean": mean_scores,
         "deviation": deviation,
         "difference": gap.as_json(),
