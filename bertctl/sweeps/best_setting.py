@@ -146,8 +146,8 @@ def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
 def is_whole(score: Score) -> bool:
     """Returns whether the runs of a score were trained to their end.
 
-    Their recipes alone then give the same scores again, without the sweep that stops runs early. A
-    collapsed run counts if it has no message: one that was stopped early has a message.
+    Only such a run can be recommended: `finetune` with its recipe gives the same score again, but
+    never stops a run early. A collapsed run that the sweep stopped early has a message.
     """
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
@@ -327,6 +327,7 @@ def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, f
     for setting in scored_settings:
         scores.extend(_scores_with_predictions(setting).values())
     contributions = contributions_of(plan, scores)
+    # The parts of a score are what each example (or cluster) adds to it: their mean is the score.
     parts_by_score = {
         id(score): contribution.linear_parts()
         for score, contribution in zip(scores, contributions, strict=True)
@@ -507,44 +508,38 @@ def scores_of_the_choice(
     its luck stays in the score.
 
     Args:
-        settings: For each setting (G, S): what each example adds to each seed's score.
+        settings: For each setting a table (G, S): what each of the G examples adds to the score of
+            each of the S seeds.
         sign: 1 if higher scores are better, else -1.
         by_best_run: Whether the setting with the best single run is chosen, instead of the one with
             the best mean.
     """
-    # (R, G): how often each example is in each draw. A draw with all examples is dropped, as it
-    # leaves none to be scored on.
-    G = len(settings[0])
     score_function = np.max if by_best_run else np.mean
-    drawn = (
-        np.random.Generator(np.random.PCG64(_SEED))
-        .multinomial(G, np.full(G, 1 / G), size=_DRAWS)
-        .astype(float)
-    )
-    drawn = drawn[(drawn == 0).any(axis=1)]
+    drawn = _bootstrap_draws(n_examples=len(settings[0]))
     is_left_out = (drawn == 0).astype(np.float64)
     draws = np.arange(len(drawn))
+    # The scores of each setting, (R, S): of each draw and seed.
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     scores_drawn = [sign * np.einsum("rg,gs->rs", drawn, table) for table in settings]
-    scores_left_out = []  # for each setting (R, S), on the examples that are not in the draw
+    scores_left_out = []
     for table in settings:
         n_left_out = is_left_out.sum(axis=1, keepdims=True)
         scores = np.einsum("rg,gs->rs", is_left_out, table) / n_left_out
-        # Their mean over all draws is set to the score on all examples: with a single setting,
-        # where nothing was chosen, nothing is corrected.
+        # Scores are shifted so that their mean over all draws is the score on all examples: with
+        # a single setting, where nothing was chosen, nothing is corrected.
         scores_left_out.append(scores - scores.mean(axis=0) + table.mean(axis=0))
 
-    # With a new seed: the choice goes by the other seeds.
+    # The score with a new seed. Each seed is the new one in turn, and the others choose.
     scores_of_new_seed = []
     n_seeds = max(table.shape[1] for table in settings)
     for number in range(n_seeds):
         other_seeds = [_without_seed(scores, number) for scores in scores_drawn]
         chosen = np.argmax([score_function(scores, axis=1) for scores in other_seeds], axis=0)
-        # A setting with fewer seeds begins again at its first.
+        # A setting with fewer seeds begins again at its first seed.
         of_seed = [scores[:, number % scores.shape[1]] for scores in scores_left_out]
         scores_of_new_seed.append(np.stack(of_seed)[chosen, draws])
 
-    # Of the best run: the one that scores best on the draw.
+    # The score of the best run: the run of the chosen setting that scores best on the draw.
     chosen = np.argmax([score_function(scores, axis=1) for scores in scores_drawn], axis=0)
     scores_of_best_run = []
     for left_out, scores in zip(scores_left_out, scores_drawn, strict=True):
@@ -552,6 +547,22 @@ def scores_of_the_choice(
         scores_of_best_run.append(left_out[draws, best_seeds])
     best_run = np.stack(scores_of_best_run)[chosen, draws]
     return float(np.mean(scores_of_new_seed)), float(best_run.mean())
+
+
+def _bootstrap_draws(n_examples: int) -> Floats:
+    """Returns (R, G) how often each example is in each draw of G examples with replacement.
+
+    A draw that has every example is dropped, as it leaves none to score the choice on.
+
+    Args:
+        n_examples: G, the number of examples.
+    """
+    equal_chances = np.full(n_examples, 1 / n_examples)
+    generator = np.random.Generator(np.random.PCG64(_SEED))
+    draws: Floats = generator.multinomial(n_examples, equal_chances, size=_DRAWS).astype(float)
+    leaves_some_out = (draws == 0).any(axis=1)
+    selected: Floats = draws[leaves_some_out]
+    return selected
 
 
 def _without_seed(scores: Floats, number: int) -> Floats:

@@ -215,12 +215,11 @@ def _score(score: Score) -> SeedScore:
 
 def _run(cell: CellResult) -> RunRow:
     """Returns a run's entry in sweep.json, with the reason if it did not end well."""
-    # Folders differ from one machine to the next, and are nobody's business in a file that is
-    # passed on.
-    if cell.state in ("failed", "diverged", "collapsed", "stopped"):
+    has_ended_badly = cell.state in ("failed", "diverged", "collapsed", "stopped")
+    message = ""
+    if has_ended_badly:
+        # sweep.json is passed on, so it has no paths of this machine.
         message = _FOLDERS.sub("", cell.message)
-    else:
-        message = ""
     row = RunRow(
         run=cell.name,
         setting=cell.setting,
@@ -232,6 +231,7 @@ def _run(cell: CellResult) -> RunRow:
     )
     if cell.step is None:
         return row
+    # Successive halving has stopped the run at this step, with this score.
     return row.model_copy(update={"step": cell.step, "rung_value": cell.rung_value})
 
 
@@ -425,9 +425,9 @@ def _test(
 
     There are none if no run was chosen, or if it was not scored on a test split.
     """
-    runs = [
-        RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen.run
-    ]
+    if chosen is None:
+        return []
+    runs = [RunFolder(cell.path) for cell in cells if cell.name == chosen.run]  # one or none
     name = plan.primary.name
     scores = []
     for run in runs:

@@ -21,7 +21,7 @@ STEPS = 5
 """Batches that are timed for each kind of run, each twice."""
 
 _MOST_TIMED = 4
-_BOUNDS = ("estimate", "low", "high")
+_BOUNDS = ("estimate", "low", "high")  # the seconds of a run are an estimate with its interval
 
 Kind = tuple[Any, ...]
 """What decides how long a step of a run takes."""
@@ -128,7 +128,7 @@ def _kind(cell: SweepCell) -> Kind:
 def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Timed:
     """Times a few steps of the longest run of each kind, for the first kinds."""
     longest: dict[Kind, SweepCell] = {}
-    for cell in sweep.by_cost(waiting):
+    for cell in sweep.by_cost(waiting):  # the longest run comes first
         longest.setdefault(_kind(cell), cell)
     timed = {}
     for kind, cell in list(longest.items())[:_MOST_TIMED]:
@@ -153,7 +153,7 @@ def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
 
 
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
-    """Returns the seconds of a run, estimated from those of the timed run of its kind.
+    """Returns the seconds of a run (estimate, low, high), from those of the timed run of its kind.
 
     The time of training grows with the number of steps, and that of scoring with the number of
     epochs. The model is written once. `training.time_limit` ends a run earlier.
@@ -162,10 +162,12 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
     timed_cell, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
     steps, epochs = _steps_and_epochs(cell, sweep)
     timed_steps, timed_epochs = _steps_and_epochs(timed_cell, sweep)
+    # The estimate is of a run that saves its model after each evaluation. A sweep's run saves once.
+    times_saved = max(1, timing["evaluations"])
     shares = {
         "train": steps / timed_steps,
         "evaluate": epochs / timed_epochs,
-        "save": 1 / max(1, timing["evaluations"]),
+        "save": 1 / times_saved,
     }
     limit = cell.recipe.training.time_limit
     if limit is None:

@@ -21,9 +21,9 @@ _SLOW = 1.5
 _SLOW_AFTER = 15
 """Step from which these two are means of different steps."""
 
-_CHANCE = math.log(2)
-"""Log likelihood of two labels by chance: a head that starts as a regression begins far below it,
-and is not lost for coming up to it while the encoder moves."""
+_LOSS_BY_CHANCE = math.log(2)
+"""Negative log likelihood of guessing between two labels: a head that starts as a regression begins
+far below it, and is not lost for coming up to it while the encoder moves."""
 
 _SUDDEN = 5.0
 """How many times the first loss, and how many times 1, a single loss may be, where it is a mean of
@@ -91,11 +91,13 @@ class SweepWatch(EarlyStopping):
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
-        # Validation losses at the ends of the latest epochs in a row with one answer to everything.
+        # The latest epochs in a row after which the model answered the same to every validation
+        # row have an entry each: their validation loss.
         losses = state.collapsed_losses
         steps_per_epoch = state.step // epoch
-        step_of_last_epoch = state.step - steps_per_epoch
-        if len(losses) < 2 or step_of_last_epoch < self._warmup:
+        first_step_of_epoch = state.step - steps_per_epoch
+        is_in_warmup = first_step_of_epoch < self._warmup
+        if len(losses) < 2 or is_in_warmup:
             return ""
         if losses[-1] > _STILL_LEARNING * losses[-2]:
             return "collapsed"
@@ -105,9 +107,12 @@ class SweepWatch(EarlyStopping):
 def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     """Returns why a run is lost, judged by its losses so far; an empty string when it is not.
 
+    It is lost if a single loss is far above the first one (only log likelihoods have a known
+    scale), or if the mean of its last losses is well above the mean of its first ones.
+
     Args:
         outcome: State of the run so far, with its first 5 and its last 10 losses.
-        likelihood: whether the losses are log likelihoods, so that a single one can tell.
+        likelihood: Whether the losses are negative log likelihoods.
     """
     if not outcome.last_losses:
         return ""
@@ -119,8 +124,10 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
 
     first_mean = float(np.mean(outcome.first_losses))
     last_mean = float(np.mean(outcome.last_losses))
-    lowest = _CHANCE if likelihood else 0.0
-    if outcome.step >= _SLOW_AFTER and last_mean > _SLOW * max(lowest, first_mean):
+    # A run that begins with tiny losses is not lost while they are below those of guessing.
+    lowest_reference = _LOSS_BY_CHANCE if likelihood else 0.0
+    reference = max(lowest_reference, first_mean)
+    if outcome.step >= _SLOW_AFTER and last_mean > _SLOW * reference:
         return (
             f"the last 10 losses are {last_mean:.3g} on average, the first 5 were {first_mean:.3g}"
         )

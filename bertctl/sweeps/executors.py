@@ -165,10 +165,10 @@ class Jobs:
 
         A signal cancels the jobs, which save what they have, and a second one waits for none.
         """
-        # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
-        # printed.
+        # Ray prints messages about dead nodes to stdout, where only the command's answer belongs.
+        # They go to stderr. Ray is shut down before the answer is printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
-            run = carried(self._run)
+            run = carried(self._run)  # in the session of this thread
             try:
                 for future in as_completed([threads.submit(run, cell) for cell in cells]):
                     reply = future.result()
@@ -206,7 +206,8 @@ class Jobs:
                 reply = CellReply(**self._engine.result(job))
             except Exception as error:  # noqa: BLE001  # each engine has its own for a lost machine
                 reply = CellReply(cell, "interrupted", _loss_message(error))
-            # In this order: a job that is refused now is not the first of the sweep.
+            # The job is counted before it stops running: a thread that sees no running job must
+            # see that one has ended, or it would take a refusal by `sbatch` for one of all jobs.
             self._n_ended += 1
             self._running.pop(cell)
             if reply.state != "interrupted" or self.stopped_by:
@@ -214,10 +215,11 @@ class Jobs:
             self._engine.end(job)
             step_before = step
             step = _saved_step(folder)
-            if step <= step_before:
-                losses = losses + 1
-            else:
+            has_progressed = step > step_before
+            if has_progressed:
                 losses = 1
+            else:
+                losses += 1
             job_id = getattr(job, "job_id", "")
             number = f" {job_id}" if job_id else ""
             if losses >= _MOST_LOSSES:
@@ -258,8 +260,10 @@ class Jobs:
                     if self._running:
                         n_refusals_alone = 0
                     else:
-                        n_refusals_alone = n_refusals_alone + 1
-                    # Before any job has ended, the refusal is of the options, not of the number.
+                        n_refusals_alone += 1
+                    # A job that is refused alone is asked for again only if the cluster has taken
+                    # jobs of this sweep before: it may count an ended job for a while. The first
+                    # job of all is refused for its options, which do not change.
                     allowed_refusals = _MOST_REFUSALS if self._n_ended else 0
                     if n_refusals_alone > allowed_refusals:
                         self._is_refused = True

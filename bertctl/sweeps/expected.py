@@ -34,15 +34,17 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> 
     """
     N = len(values)
     sign = 1.0 if higher_is_better else -1.0
-    ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
+    ordered = np.sort(sign * np.asarray(values, dtype=np.float64))  # the best one is the last
     expected = []
     for n in range(1, N + 1):
-        reached = (np.arange(N + 1) / N) ** n
-        chances = np.diff(reached)
-        # About the best value: differences of the squares would lose the digits that matter.
-        mean = math.fsum((chances * (ordered - ordered[-1])).tolist())
-        variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
-        value = sign * (float(ordered[-1]) + mean)
+        # The k-th value is the best of n draws if all n are among the first k, and not among the
+        # first k - 1: (k / N)^n - ((k - 1) / N)^n.
+        chances = np.diff((np.arange(N + 1) / N) ** n)
+        # Mean and variance of the distance to the best value, which keeps more digits.
+        best = ordered[-1]
+        mean = math.fsum((chances * (ordered - best)).tolist())
+        variance = math.fsum((chances * (ordered - best - mean) ** 2).tolist())
+        value = sign * (float(best) + mean)
         deviation = math.sqrt(max(0.0, variance))
         expected.append(ExpectedBest(runs=n, value=value, deviation=deviation))
     return expected

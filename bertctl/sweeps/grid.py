@@ -97,8 +97,9 @@ def axes_around(recipe: Recipe) -> list[str]:
 def settings_around(recipe: Recipe, axes: Sequence[str]) -> list[Setting]:
     """Returns the settings around the values of a recipe: 12 where all three fields are free.
 
-    They are a third and three times the learning rate, as it is with one digit, layer decay with
-    and without, and twice the epochs. Given values stay as they are.
+    They are all combinations of three learning rates (a third of the recipe's, its own and three
+    times it, rounded to one digit), two layer decays (its own and none) and two numbers of epochs
+    (its own and twice as many). A field that is not in `axes` keeps the recipe's value.
 
     Args:
         recipe: With the values that the preset `auto` has chosen.
@@ -186,21 +187,25 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     """
     pairs: list[tuple[str, list[Any]]] = []
     problems: list[str] = []
-    for file in read_files(expanded_path(name), name):
+    for file in read_files(expanded_path(name), name):  # a base comes before the files it is for
         document = file.document
         file_pairs = []
         problems += [f"{file.shown}:{line}: {sentence}" for line, sentence in document.problems]
         for key, value in document.values.items():
-            nested = isinstance(value, dict)
-            if nested and key not in sections():
-                problems.append(f"{file.shown}:{document.lines[key,]}: {unknown_key(key)}")
+            is_section = isinstance(value, dict)
+            if is_section and key not in sections():
+                key_path = (key,)
+                line = document.lines[key_path]
+                problems.append(f"{file.shown}:{line}: {unknown_key(key)}")
                 continue
             fields = {key: value}
-            if nested:
+            if is_section:
                 fields = {f"{key}.{name}": values for name, values in value.items()}
             for dotted, values in fields.items():
                 file_pairs.append((dotted, values if isinstance(values, list) else [values]))
-        pairs = [pair for pair in pairs if pair[0] not in dict(file_pairs)] + file_pairs
+        fields_of_file = {dotted for dotted, _ in file_pairs}
+        inherited = [(dotted, values) for dotted, values in pairs if dotted not in fields_of_file]
+        pairs = inherited + file_pairs
     return pairs, problems
 
 

@@ -82,6 +82,8 @@ def rung_steps(steps: int, between: int) -> list[int]:
     """
     rungs = []
     for share in RUNG_SHARES:
+        # A rung is at the first evaluation behind its share of the steps. Without the rounding, a
+        # share that is exactly at an evaluation might come out as 3.0000000001 evaluations.
         evaluations = math.ceil(round(share * steps / between, 6))
         rungs.append(min(evaluations * between, steps))
     return [*rungs, steps]
@@ -96,8 +98,8 @@ def climb(
         plan: Plan of a sweep with rungs.
         scores: Scores of all evaluations, from the runs' histories.
         over: Runs that have ended well: at their last step, or early by themselves.
-        lost: Runs that diverged, collapsed, or failed and are not tried again. Another one goes on
-            in their place.
+        lost: Runs that diverged, collapsed, or failed and are not tried again. For each of them
+            another run goes on.
     """
     runs = tuple(plan.rungs)  # all take part in the first rung, then those that were promoted
     rungs: list[Rung] = []
@@ -152,12 +154,15 @@ def promote(
     as long as the steps of the sweep stay within the budget. Ties go to the run with the lower
     loss, then with fewer steps, then to the earlier one of the plan.
 
+    A promoted run may fail later. Then this function is called again with the run in `lost`: the
+    run still counts as promoted, and the next best one goes on in addition.
+
     Args:
         plan: Plan of the sweep.
         index: Number of the rung, from 0.
         scores: Scores of the runs that can go on.
-        lost: Those of them that came to nothing above this rung; they take nobody's place.
-        n_runs: Runs that were to reach the rung, those that failed too.
+        lost: Runs that have failed, also those that failed after this rung.
+        n_runs: Number of runs that were to reach the rung, whether they did or failed.
         spent: Steps of the sweep up to this rung, all runs together.
     """
     position = {name: number for number, name in enumerate(plan.rungs)}
@@ -171,8 +176,9 @@ def promote(
     n_open = math.ceil(n_runs / REDUCTION)  # places that are not taken yet
     promoted = []
     for name in ordered:
-        if n_open > 0:
-            promoted.append(name)
+        if n_open <= 0:
+            break
+        promoted.append(name)
         if name not in lost:
             n_open -= 1
     if not promoted:

@@ -267,22 +267,21 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
 
 
 def _axis_values(axis: str, assignments: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Returns the different values that settings have for a field, sorted."""
-    return _sorted(
-        {
-            repr(assignment[axis]): assignment[axis]
-            for assignment in assignments
-            if axis in assignment
-        }
-    )
+    """Returns the different values that settings have for a field: numbers by size, else by text.
 
-
-def _sorted(values: Mapping[str, Any]) -> list[Any]:
-    """Returns the values in order: numbers by size, anything else by its text."""
-    are_numbers = all(isinstance(value, int | float) for value in values.values())
+    Args:
+        axis: The field.
+        assignments: Value of each field, for each setting.
+    """
+    by_text: dict[str, Any] = {}  # a value may be a list, which can't be in a set
+    for assignment in assignments:
+        if axis in assignment:
+            by_text[repr(assignment[axis])] = assignment[axis]
+    values = list(by_text.values())
+    are_numbers = all(isinstance(value, int | float) for value in values)
     if are_numbers:
-        return sorted(values.values())
-    return sorted(values.values(), key=_order_of_text)
+        return sorted(values)
+    return sorted(values, key=_order_of_text)
 
 
 def _order_of_text(value: Any) -> tuple[object, str]:
@@ -293,6 +292,9 @@ def _order_of_text(value: Any) -> tuple[object, str]:
 def _mean_cell(row: SettingRow | None, document: SweepDocument) -> Cell:
     """Returns a setting's mean, shaded by where it is between the worst and the best mean.
 
+    A setting without a mean has failed, or successive halving has stopped it: then the cell has
+    its score when it was stopped.
+
     Args:
         row: The setting; None for a combination that the sweep does not have.
         document: Content of sweep.json.
@@ -300,7 +302,8 @@ def _mean_cell(row: SettingRow | None, document: SweepDocument) -> Cell:
     if row is None:
         return Cell("")
     if row.mean is None:
-        if row.step is not None:
+        was_stopped_by_halving = row.step is not None
+        if was_stopped_by_halving:
             return Cell(f"stopped ({figure(row.rung_value)})")
         return Cell("no score")
     means = [setting.mean for setting in document.settings if setting.mean is not None]
@@ -321,14 +324,16 @@ def _mean_cell(row: SettingRow | None, document: SweepDocument) -> Cell:
 
 
 def _settings_table(document: SweepDocument) -> TableBlock:
-    """Returns a row for each setting, the mean of the chosen one strong.
+    """Returns a table with a row for each setting; the mean of the chosen setting is strong.
 
-    Columns for states in which no run is are left out, but for the collapsed.
+    A setting has its values, its scores, and how many of its runs are in each state. A state that
+    no run is in has no column, except for `collapsed`.
     """
     axes = document.axes
     chosen = document.chosen
     counts = document.counts
-    stopped = [
+    # Runs that halving has stopped have columns of their own, with their step and score.
+    counted_states = [
         state
         for state in STOPPED
         if state == "collapsed" or (counts.of_state(state) and state != "stopped")
@@ -342,7 +347,7 @@ def _settings_table(document: SweepDocument) -> TableBlock:
         spread = [figure(row.deviation), figure(row.min), figure(row.max)]
         numbers = [
             str(row.n),
-            *(str(getattr(row, state)) for state in stopped),
+            *(str(getattr(row, state)) for state in counted_states),
             "" if seconds is None else human_seconds(seconds),
         ]
         if counts.stopped:
@@ -360,7 +365,7 @@ def _settings_table(document: SweepDocument) -> TableBlock:
         "max",
         *rung_names,
         "n",
-        *stopped,
+        *counted_states,
         "time",
     ]
     if chosen is not None:

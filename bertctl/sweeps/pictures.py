@@ -31,11 +31,11 @@ _MARKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def picture(file: Path, label: str) -> str:
-    """Returns an SVG file that was written as an `<svg>` element for a page.
+    """Returns the content of an SVG file as an `<svg>` element for an HTML page.
 
     Args:
-        file: The SVG file.
-        label: What a person who can't see it is told.
+        file: The SVG file, as `write_pictures` has written it.
+        label: Text for a person who can't see the picture.
     """
     return element(read_text(file), label)
 
@@ -171,7 +171,10 @@ def _draw_expected(figure: "Figure", *, document: SweepDocument) -> None:
 
 
 def shows_majority(document: SweepDocument) -> bool:
-    """Returns whether the chart of all seeds has the line of the answer that ignores the input."""
+    """Returns whether the chart of all seeds has a line for the best constant prediction.
+
+    It has none if that score is not known, or too far from the other scores.
+    """
     drawn_settings = {row.setting for row in document.settings[:_MOST_ROWS]}
     scores = [score for score in document.scores if score.setting in drawn_settings]
     values = [score.value for score in scores if score.value is not None]

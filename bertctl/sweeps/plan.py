@@ -150,7 +150,7 @@ def read_plan(folder: Path) -> SweepPlan:
     document = read_json(path, kind=DataError, remedy=remedy)
     with loading(f"{path}, the plan of a sweep,", remedy=remedy):
         plan = SweepPlan.model_validate(document)
-        plan.base_recipe()
+        plan.base_recipe()  # raises if the recipe in it is damaged
     return plan
 
 
@@ -161,9 +161,11 @@ ROWS_FOLDER = "rows"
 def find_plan(folder: Path) -> SweepPlan | None:
     """Returns the plan of the sweep in a folder; None if the folder is empty or does not exist.
 
+    Hidden files, and rows that were given in memory, may be there before the plan.
+
     Raises:
-        UsageError: it holds something else.
-        DataError: the plan is damaged.
+        UsageError: The folder has other files and no plan.
+        DataError: The plan is damaged.
     """
     if (folder / PLAN).exists():
         return read_plan(folder)
@@ -171,7 +173,8 @@ def find_plan(folder: Path) -> SweepPlan | None:
         names = {path.name for path in folder.iterdir()}
     else:
         names = set()
-    if any(not name.startswith(".") and name != ROWS_FOLDER for name in names):
+    has_other_files = any(not name.startswith(".") and name != ROWS_FOLDER for name in names)
+    if has_other_files:
         raise UsageError(
             f"the folder {folder} is not empty and holds no sweep",
             remedy="Choose another with `output=`.",
@@ -187,7 +190,8 @@ def write_plan(folder: Path, plan: SweepPlan) -> None:
 def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     """Writes the plan of a new sweep, or compares it with the plan that the folder has already.
 
-    Calls of several shards may share a folder: its plan is then that of the whole sweep.
+    Commands for several shards of a sweep may share a folder. The plan in the folder then becomes
+    that of the whole sweep, without a shard.
 
     Args:
         plan: Plan of the present command.
@@ -197,10 +201,10 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
         The plan that is in the folder now.
 
     Raises:
-        DataError: the data is not what it was.
-        UnavailableError: the model's files are not.
-        UsageError: other settings; each is shown with both values. Or the folder holds something
-            else.
+        DataError: The data has changed since the sweep was started.
+        UnavailableError: The model's files have changed since then.
+        UsageError: The plan has other settings (each is shown with both values), or the folder has
+            files and no sweep.
     """
     before = find_plan(folder)
     if before is not None:

@@ -82,11 +82,13 @@ class Pool:
         self._jobs = jobs
         self._devices = devices
         self.forks = bool(encoded) and _can_fork(devices)
+        # Only forked workers get the rows and tokens; others read and encode for themselves.
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
         self._request = request or StopRequest()
-        self._is_patient = request is not None
+        # In a job of a batch system, a second signal does not kill the workers.
+        self._ignores_second_signal = request is not None
 
     @property
     def stopped_by(self) -> int:
@@ -227,9 +229,9 @@ class Pool:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
         is_first = not self._request.number
-        kills = self._request.hear(number) and not self._is_patient
-        if not (is_first or kills):  # an echo of the first signal
-            return
+        kills = self._request.hear(number) and not self._ignores_second_signal
+        if not (is_first or kills):
+            return  # the workers know already that they are to stop
         for worker in list(self._workers):
             if worker.process.is_alive() and worker.process.pid:
                 with contextlib.suppress(ProcessLookupError):
@@ -239,9 +241,9 @@ class Pool:
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
-    """Imports what training and scoring would import later.
+    """Imports the modules that training and scoring would import later, but computes nothing.
 
-    Forked workers then have it, and nothing is computed.
+    Forked workers then have these modules from the beginning.
 
     Args:
         source: Files of the model; its module is imported, if it is one of transformers.
@@ -250,27 +252,29 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     from bertctl.modeling.fast.torch_bert import FAMILIES
 
     for name in _LATE_IMPORTS:
-        # Another release may not have it: the workers find what they need.
+        # Another release of the library may not have the module. Workers import what they need.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # Its tokenizer or network needs it.
+    # The library transformers is slow to import. It is needed if it has been imported already (the
+    # model's tokenizer is one of its own), or if bertctl has no network for the model's family.
     if "transformers" in sys.modules or family_of(source.config) not in FAMILIES:
         import transformers
 
-        with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
+        # If the model can't be loaded, `load_model` raises an error with a better message.
+        with contextlib.suppress(OSError, ValueError, KeyError):
             config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
             model_class(auto_class, type(config))
 
 
 def _can_fork(devices: Sequence[str]) -> bool:
-    """Returns whether workers can be forked.
+    """Returns whether workers can be forked: only under Linux, on a machine without GPUs.
 
-    CUDA that has been initialised, and Apple's systems, don't survive it.
+    A forked process can't use CUDA if its parent has initialised it. On Apple's systems, libraries
+    may crash in a forked process.
     """
     if sys.platform != "linux" or devices:
         return False
-    # The job of a cluster doesn't need torch: its worker is started anew and imports it.
-    import torch
+    import torch  # here, as a job on a cluster starts its worker anew and needs no torch itself
 
     return not torch.cuda.is_available()
 

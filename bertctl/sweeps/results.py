@@ -200,10 +200,12 @@ def _with_stopped(plan: SweepPlan, cells: list[CellResult]) -> list[CellResult]:
     """
     if not plan.rungs:
         return cells
-    stopped: dict[str, tuple[int, float]] = {}
+    stopped: dict[str, tuple[int, float]] = {}  # run -> step at which it was stopped, and score
     for rung in read_ladder(plan, cells):
         for name in rung.stopped:
-            stopped[name] = (plan.rungs[name][rung.number - 1], rung.scores[name].value)
+            steps_of_rungs = plan.rungs[name]
+            step = steps_of_rungs[rung.number - 1]  # rungs are numbered from 1
+            stopped[name] = (step, rung.scores[name].value)
     marked = []
     for cell in cells:
         if cell.name not in stopped or cell.is_over:
@@ -262,7 +264,9 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
 def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]:
     """Returns how a run ended, its primary metric, and a message, from its folder.
 
-    The metric is None if it has none. The message says why the run failed or was stopped.
+    A run that is not finished counts as `missing`: the same command runs it. The metric is None if
+    the run has none. The message says why the run failed, or the state of a run that is not
+    finished.
     """
     if not run.status.is_file():
         return "missing", None, ""
@@ -275,8 +279,9 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         return "diverged", plan.baseline.get(plan.primary.name), message
     if status.state == "failed":
         return "failed", None, message
-    # Earlier versions stopped runs that did worse than the others as `hopeless`.
-    if status.state != "done" or status.reason == "hopeless":
+    # Earlier versions of bertctl stopped runs that did worse than the others, as `hopeless`.
+    is_finished = status.state == "done" and status.reason != "hopeless"
+    if not is_finished:
         return "missing", None, status.state
     split = plan.primary.split
     name = plan.primary.name

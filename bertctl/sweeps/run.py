@@ -99,8 +99,9 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
 
 def _clear_after_kill(sweep: Sweep) -> None:
     """Deletes models and checkpoints that an earlier, killed attempt had no time to delete."""
-    has_results = (sweep.folder / "sweep.json").exists()
-    if sweep.plan.keep == "best" and not has_results:
+    # An attempt that ended by itself has written sweep.json, and has deleted its models before.
+    was_concluded = (sweep.folder / "sweep.json").exists()
+    if sweep.plan.keep == "best" and not was_concluded:
         delete_models(sweep.folder, [cell.name for cell in sweep.mine])
 
     for cell in read_cells(sweep.folder)[1]:
@@ -192,12 +193,12 @@ class SweepRunner:
         replies: list[CellReply] = []
         # Runs that failed in an earlier call are tried once more in this one.
         retried = {cell.name for cell in read_cells(self._folder)[1] if cell.state == "failed"}
-        n_rungs = len(RUNG_SHARES) + 1
+        n_rungs = len(RUNG_SHARES) + 1  # the last rung is the end of the runs
         sample = self._sweep.encoded[self._sweep.cells[0].key]
         say_disk(self._folder, disk_needed(plan, sample, cells=len(self._mine)), plan, listener)
 
         def note_ended(reply: CellReply) -> None:
-            """Adds a reply to `replies`, and reports it; a run that was retried is so no more."""
+            """Adds a reply to `replies`, and reports it; a failed run is tried again only once."""
             replies.append(reply)
             retried.discard(reply.cell)
             if reply.state in ("done", "failed"):
@@ -209,7 +210,9 @@ class SweepRunner:
             # All that decides is in the folders, so an interrupted sweep goes on as it would have.
             cells = [read_cell(self._folder, plan, cell) for cell in plan.cells]
             rungs = read_ladder(plan, cells, retried)
-            complete = [rung for rung in rungs[: n_rungs - 1] if not rung.waiting]
+            # Runs are promoted or stopped at every rung but the last.
+            deciding_rungs = rungs[: n_rungs - 1]
+            complete = [rung for rung in deciding_rungs if not rung.waiting]
             for rung in complete[n_said:]:
                 listener.say(rung_text(plan, rung))
                 self._forget_stopped(rung)
@@ -218,7 +221,7 @@ class SweepRunner:
             waiting = [name for name in self._mine if name in current.waiting]
             if not waiting:
                 break
-            pauses = {}
+            pauses = {}  # step at which each run waits; at the last rung none does
             if current.number < n_rungs:
                 pauses = {name: plan.rungs[name][current.number - 1] for name in waiting}
             self._carry_out(

@@ -66,7 +66,8 @@ class SlurmCluster:
         self._executor = submitit.AutoExecutor(folder)
         self._names = job_names(cells)
         self._folder = folder
-        self._in_doubt: set[str] = set()  # cells whose job may be there, though nobody said so
+        # Cells whose last `sbatch` had no clear answer: their job may be in the queue or not.
+        self._in_doubt: set[str] = set()
         # submitit stops a job after its timeout. A month leaves the limit to Slurm.
         self._executor.update_parameters(
             timeout_min=_MINUTES_OF_A_MONTH,
@@ -77,17 +78,20 @@ class SlurmCluster:
         if self._executor.cluster != "slurm":
             listener.warn("Slurm is not here (no srun): submitit runs the jobs on this machine")
             return
-        # No time is asked for, so the limit is SBATCH_TIMELIMIT or the partition's. It is set here
-        # because `update_parameters` takes no None.
+        # `sbatch` gets no `--time`, so the limit is SBATCH_TIMELIMIT or the partition's. It is
+        # set here because `update_parameters` takes no None.
         self._executor.parameters["time"] = None
+        # Slurm signals a job some seconds before that limit, so that it saves a checkpoint.
+        time_limit = os.environ.get("SBATCH_TIMELIMIT", "")
         self._executor.update_parameters(
             slurm_additional_parameters={"no-requeue": True},
-            slurm_signal_delay_s=seconds_before_limit(os.environ.get("SBATCH_TIMELIMIT", "")),
+            slurm_signal_delay_s=seconds_before_limit(time_limit),
         )
         queue = SlurmQueue(listener)
         queue.check()
         self._queue = queue
-        # Jobs of a command that was killed would train the same runs once more.
+        # Jobs of a command that was killed would train the same runs once more. Earlier versions
+        # of bertctl submitted jobs under submitit's default name.
         earlier = self._cancel_jobs({*self._names.values(), "submitit"})
         if earlier:
             listener.warn(
@@ -105,6 +109,7 @@ class SlurmCluster:
         """
         name = self._names[cell]
         if cell in self._in_doubt:
+            # Slurm may have taken the last submission, though it gave no answer.
             self._cancel_jobs({name})
             self._in_doubt.remove(cell)
         self._executor.update_parameters(name=name)
@@ -121,6 +126,7 @@ class SlurmCluster:
             message = f"the job can't be submitted: {error}"
             raise UnavailableError(message) from None
         except Exception as error:
+            # submitit raises an error of its own, whose cause is the failed call of `sbatch`.
             if not isinstance(error.__cause__, subprocess.CalledProcessError):
                 raise
             message = _message_of_sbatch(error.__cause__.stderr)

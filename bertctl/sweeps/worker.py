@@ -304,11 +304,12 @@ def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
     """Returns the seconds of a run that another worker has finished meanwhile; empty if none has.
 
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
+    A folder whose files can't all be read does not count as finished.
     """
     try:
         is_done = folder.read_status().state == "done"
         is_same = folder.read_environment().recipe_hash == job.hash
-        folder.read_metrics()
+        folder.read_metrics()  # raises if there are no metrics
         seconds = folder.read_performance().seconds
         if is_done and is_same:
             return {phase: seconds[phase] for phase in ("train", "evaluate")}
