@@ -60,7 +60,7 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
 
     numbers: set[int] = set()
     for typed_range in typed.split(","):
-        low = high = 0
+        low = high = 0  # no number of a layer: refused below if nothing matches
         match = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", typed_range)
         if match is not None:
             low = _counted_from_1(int(match[1]), count)

@@ -52,10 +52,10 @@ class Asked:
     faithful_rows: int = 300
 
     def check(self, run: NetworkRun) -> None:
-        """Refuses methods that there are not, and labels that the run does not know.
+        """Refuses unknown methods, and labels that the run does not know.
 
         Raises:
-            UsageError: A method or label is unknown; the error names those that there are.
+            UsageError: A method or label is unknown; the error names the known ones.
         """
         for name in self.methods:
             if name in METHODS:
@@ -66,17 +66,15 @@ class Asked:
         labels = run.task.label_names
         known = run.task.explained_labels
         if self.label is not None and self.label not in known:
-            no_labels = (
-                f"{run.folder.path} is a run of {run.task.name}, whose answers are not labels"
-            )
             if labels:
                 message = unknown(f"label in {run.folder.path}", self.label, known)
+                remedy = f"Choose from {listing(list(known))}."
             else:
-                message = no_labels
-            raise UsageError(
-                message,
-                remedy=f"Choose from {listing(list(known))}." if labels else "Leave `label=` out.",
-            )
+                message = (
+                    f"{run.folder.path} is a run of {run.task.name}, whose answers are not labels"
+                )
+                remedy = "Leave `label=` out."
+            raise UsageError(message, remedy=remedy)
 
 
 class Explainer:

@@ -113,7 +113,9 @@ def _by_ablation(
     shape: tuple[int, ...],
     listener: Listener,
 ) -> dict[str, Floats]:
-    """Returns (L, H) what rises without each head: loss with its standard error, and metric.
+    """Returns (L, H) how much the loss and the metric rise without each head.
+
+    The rise of the loss comes with its standard error over the rows.
 
     Args:
         tap: The tap, which has the gates.

@@ -107,13 +107,15 @@ def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = Non
     only_b = int((right_b & ~right_a).sum())
     p = mcnemar(only_a, only_b)
     method = "McNemar, exact"
-    low, high = _hold_zero(score_interval(only_a, only_b, n), p)
+    low, high = _consistent_with_p(score_interval(only_a, only_b, n), p)
     if clusters is not None:
         gaps = right_a.astype(np.float64) - right_b
         effect = design_effect(gaps, clusters)
         p = mean_difference(gaps, np.zeros(n), clusters).p
         method = "score interval, exchange of clusters"
-        low, high = _hold_zero(score_interval(only_a / effect, only_b / effect, n / effect), p)
+        low, high = _consistent_with_p(
+            score_interval(only_a / effect, only_b / effect, n / effect), p
+        )
     return Difference(
         value=(only_a - only_b) / n,
         low=low,
@@ -131,8 +133,8 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
 
     See Statistics in Medicine 17, 1998.
 
-    It holds the differences that a score test, McNemar's for 0, does not reject. Without a
-    discordant example it is Wilson's interval of 0 of n, both ways.
+    The interval has the differences that a score test (McNemar's for 0) does not reject. If both
+    models answer all examples alike, it is Wilson's interval of 0 of n, in both directions.
 
     Args:
         only_a: Examples that only a answers rightly.
@@ -211,7 +213,7 @@ def bootstrap_difference(
         method=method,
     )
     p = _exchange_test(make, kinds, counts, resamples=resamples)
-    low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
+    low, high = _consistent_with_p((min(interval[0], value), max(interval[1], value)), p)
     if method == "posterior":
         interval_method = "posterior, "
     else:
@@ -286,7 +288,7 @@ def mean_difference(
         p = math.erfc(abs(value) / standard_error / math.sqrt(2))
     else:
         p = _exchange_p_of_mean(gaps, resamples=resamples, seed=seed)
-    low, high = _hold_zero(interval, p)
+    low, high = _consistent_with_p(interval, p)
     return Difference(
         value=value,
         low=low,
@@ -369,15 +371,16 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
 def simultaneous(
     value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
 ) -> tuple[float | None, float | None]:
-    """Returns the interval of the best of k models, its bad end moved out (Bonferroni).
+    """Returns the interval of the best of k models, with a larger distance to its worse end.
 
-    The best of several is partly lucky, so its value is too good rather than too bad.
+    The best of several is partly lucky, so its value is too good rather than too bad. The worse end
+    is moved by Bonferroni's method; the better one stays.
 
     Args:
         value: The metric of the best.
         ends: Low and high end of its 95 % interval; None where there is none.
         k: How many models were compared on the same examples.
-        at_least: Whether the low end is the bad one: higher values are better.
+        at_least: Whether the low end is the worse one: higher values are better.
     """
     low, high = ends
     if low is None or high is None or k <= 1:
@@ -447,8 +450,8 @@ def _affordable(resamples: int, n: int) -> int:
     return min(resamples, RESAMPLES // 2)
 
 
-def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
-    """Returns the interval of a difference, with 0 inside if p says that it is not significant."""
+def _consistent_with_p(interval: tuple[float, float], p: float) -> tuple[float, float]:
+    """Returns the interval of a difference; it contains 0 if p says that it is not significant."""
     low, high = interval
     if p > 1 - statistics.CONFIDENCE:
         return (min(low, 0.0), max(high, 0.0))

@@ -205,6 +205,12 @@ def wilson_interval(
     1,821; at .99 it is 93.5 (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts
     are possible there.
 
+    Args:
+        successes: How many of the examples are right; a fraction if they are divided by their
+            design effect.
+        n: How many examples there are.
+        confidence: Share of intervals that are to cover the truth.
+
     Returns:
         Low and high, fractions; (0, 1) where n is 0.
     """

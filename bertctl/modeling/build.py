@@ -67,7 +67,8 @@ def build_model(
 
     Raises:
         UnavailableError: The files can't be loaded.
-        UsageError: The recipe treats layers apart that can't be told apart.
+        UsageError: The recipe treats some layers in another way, and this network's layers can't be
+            told apart.
     """
     if reads_padding(source.config):
         reason = f"padding changes its answers ({reads_padding(source.config)})"
@@ -115,7 +116,7 @@ def build_model(
             is_to_train=True,
             **head["sentence_embeddings"],
         )
-    _fill_up(model, source, compute)
+    _pad_to_multiples_of_8(model, source, compute)
     if recipe.lora.rank is not None:
         _adapt(model, source, recipe)
     freeze(model.network, recipe.training)
@@ -170,7 +171,7 @@ def build_tokenizer(
         return tokenizer_files.tokenizer
 
 
-def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
+def _pad_to_multiples_of_8(model: Model, source: ModelSource, compute: Compute | None) -> None:
     """Pads batches on a GPU to multiples of 8 tokens, if padding cannot change the result.
 
     Batches then have fewer different shapes, for each of which a GPU records kernels once. The
@@ -265,7 +266,7 @@ def load_trained(
 
     if not is_probe(folder):
         model = read_model(source, auto_class, plain=plain or to_input)
-        _fill_up(model, source, compute)
+        _pad_to_multiples_of_8(model, source, compute)
         if auto_class == BARE:
             from bertctl.modeling.sentence_head import make_vectors
 

@@ -285,12 +285,12 @@ def fit(
     *,
     row_weights: Array | None = None,
 ) -> LinearFunction:
-    """Trains on all rows.
+    """Trains a classifier on all rows, and returns it as a linear function of plain vectors.
 
     Args:
         vectors: (N, D).
         labels: (N,), or (N, C) for several labels.
-        strength: C.
+        strength: Of the fit: scikit-learn's parameter C.
         settings: Of the classifier.
         row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike
             by default.
@@ -344,7 +344,7 @@ def fit_mix(
     Args:
         vectors: (N, K D), the layers one behind the other.
         labels: (N,) numbers of labels, 0 to C - 1; (N,) scores for regression.
-        strength: C.
+        strength: Of the fit: scikit-learn's parameter C.
         settings: of the classifier.
         layers: K.
         few: rows that the weights are learned on; the classifier is trained on all.

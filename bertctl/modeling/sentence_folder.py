@@ -299,21 +299,30 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     return names
 
 
-def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
+def _dense(settings: Mapping[str, Any], subfolder: str, folder: Path) -> Dense:
     """Returns the dense layer that a Dense module's config.json describes.
+
+    Args:
+        settings: Content of the config.json.
+        subfolder: Folder of the module, within the model's.
+        folder: Folder of the model.
 
     Raises:
         UnavailableError: Its activation is not one of torch's that are known here.
     """
     module, _, activation = str(settings["activation_function"]).rpartition(".")
     if not (module.startswith("torch.nn") and activation in ACTIVATIONS):
-        message = (
-            f"{folder / place / 'config.json'} has an activation that is unknown here: {activation}"
-        )
+        path = folder / subfolder / "config.json"
+        message = f"{path} has an activation that is unknown here: {activation}"
         raise UnavailableError(
             message, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn."
         )
-    return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))
+    return Dense(
+        size=int(settings["out_features"]),
+        activation=activation,
+        folder=subfolder,
+        bias=bool(settings.get("bias", True)),
+    )
 
 
 def chosen_modules(

@@ -254,7 +254,7 @@ class Layer(_Named):
             self.put(name, nn.LayerNorm(hidden, eps=epsilon) if is_norm else nn.Linear(*shape))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, T, H) states after the layer.
+        """Returns (B, T, H) states after the layer, whose attention has A heads.
 
         Args:
             x: (B, T, H) states before it.
@@ -563,7 +563,7 @@ class Network(_Saved):
         Args:
             **inputs: Those of the encoder, (B, T), or (B, K, T) for choices.
         """
-        choices = inputs["input_ids"].shape[1]
+        choices = inputs["input_ids"].shape[1]  # K; read for choices only
         if self.kind == "MultipleChoice":
             inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
         encoded = self.part("encoder")(**inputs)
