@@ -105,7 +105,7 @@ def _labels(model_config: Mapping[str, Any]) -> list[str]:
 
 
 def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
-    """Returns where a model is, and what is known of its run and probe.
+    """Returns the folder of a model, and facts about its run and its probe.
 
     Returns:
         The folder of the model; what the recipe of its run says, empty for a model that is no run;

@@ -76,7 +76,7 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
 
 
 def _counted_from_1(number: int, count: int) -> int:
-    """Returns a number of 1 to `count`, of which -1 is the last."""
+    """Returns a number counted from 1; a negative one is counted from the end, -1 is the last."""
     if number < 0:
         return number + count + 1
     return number

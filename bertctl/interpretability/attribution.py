@@ -283,9 +283,11 @@ METHODS: Mapping[str, Method] = {
 
 
 def order_of(words: Floats) -> Ints:
-    """Returns the numbers of words by what they contribute, the most first.
+    """Returns the numbers of words in the order of their contributions, the largest first.
 
-    Words that can't be left out are not in it.
+    Args:
+        words: Contributions of the words. Those with NaN, which can't be left out, are not in the
+            order.
     """
     removable = np.flatnonzero(~np.isnan(words))
     return removable[np.argsort(-words[removable], kind="stable")]

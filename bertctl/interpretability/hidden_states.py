@@ -72,7 +72,7 @@ segments."""
 def walk_input(
     name: str, text: str, pair: str | None = None, *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns what a bare encoder makes of a text, or a pair.
+    """Returns what a bare encoder computes from a text, or a pair, step by step.
 
     Args:
         name: A model's name, folder or hub id.

@@ -209,7 +209,7 @@ def _word_vectors(
 def _places(
     pattern: re.Pattern[str], texts: Iterable[Sequence[str]]
 ) -> Iterator[tuple[str, int, int]]:
-    """Yields what is around each place of a word, and where the word begins and ends in it."""
+    """Yields the text around each occurrence of a word, and the word's begin and end in it."""
     for text in chain.from_iterable(texts):
         for match in pattern.finditer(text):
             if cuts_word(text, *match.span()):

@@ -229,9 +229,9 @@ def scaled_probabilities(
 def negative_log_likelihood(
     logits: ArrayLike, gold: ArrayLike, temperature: float = 1.0, *, multi_label: bool = False
 ) -> float:
-    """Returns the mean of -log p of what is right, over examples.
+    """Returns the mean of -log p over examples, with p the probability of the right label.
 
-    With `multi_label` it is over decisions.
+    With `multi_label`, it is the mean over all decisions, with p the probability of the right one.
 
     Args:
         logits: (N, C).
@@ -274,6 +274,7 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     coldest, hottest = TEMPERATURES
 
     def loss(inverse: float) -> float:
+        """Returns the negative log-likelihood with the temperature 1 / inverse."""
         return negative_log_likelihood(
             logits_NC,
             gold,
@@ -323,7 +324,7 @@ class Threshold:
 
 
 def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
-    """Returns the threshold with the highest F1; of equals the one nearest to 0.5.
+    """Returns the threshold with the highest F1, the nearest to 0.5 if several have it.
 
     Args:
         probability: (N,) of yes. Several labels: the decisions of all of them in one row, for the

@@ -421,7 +421,7 @@ def detectable(low: float, high: float) -> float:
 
 
 def _exchange(clusters: Ints | None) -> str:
-    """Returns what the test is called in results: with clusters, whole ones are exchanged."""
+    """Returns the name of the test in results: whole clusters are exchanged if there are any."""
     if clusters is None:
         return "exchange test"
     return "exchange of clusters"

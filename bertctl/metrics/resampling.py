@@ -92,11 +92,13 @@ def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[
 
 
 def influence(statistic: Statistic, counts_M: Ints) -> Floats:
-    """Returns what one example of each kind adds, (M,).
+    """Returns (M,) what one example of each kind adds to a metric: the jackknife's pseudo-values.
 
-    These are jackknife pseudo-values; their mean is the metric.
+    Their mean over the examples is about the metric. Kinds that do not occur have 0.
 
-    Kinds that do not occur have 0.
+    Args:
+        statistic: The metric as a function of (R, M) counts.
+        counts_M: How often each kind occurs.
     """
     pseudo_values = np.zeros(counts_M.size)
     present = np.flatnonzero(counts_M)

@@ -82,7 +82,7 @@ FIGURES: Mapping[str, tuple[Figure, str]] = {
 
 
 def mean_of(figure: Figure, queries: Sequence[tuple[Sequence[int], int]]) -> Contributions:
-    """Returns the mean of a figure over queries: N is their number, not that of the rows.
+    """Returns the mean of a figure over queries; N is the number of queries, not of rows.
 
     Args:
         figure: One of `FIGURES`.

@@ -61,7 +61,7 @@ def find_script(script: str) -> Path:
 def script_metrics(
     paths: Sequence[str], *, predictions: Column, references: Column, reserved: Collection[str] = ()
 ) -> dict[str, MetricValue]:
-    """Returns what local `evaluate` scripts make of the answers. This runs their code.
+    """Returns the metrics that local `evaluate` scripts compute. This runs their code.
 
     Args:
         paths: .py files, or folders that hold one of the same name.

@@ -34,7 +34,7 @@ _QUERIES_AT_ONCE = 512
 
 
 def unit_vectors(vectors: Floats) -> Floats:
-    """Returns vectors of length 1; those of zeros stay zeros, which are like nothing."""
+    """Returns the vectors scaled to length 1; vectors of zeros stay, and are similar to nothing."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-12))
 

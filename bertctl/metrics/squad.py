@@ -77,10 +77,10 @@ def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Returns what F1 counts where characters are words.
+    """Returns the words of a text as F1 counts them if characters are words.
 
-    It is each character of a script without spaces, and other words whole: 東京 BERT has the words
-    東, 京 and BERT. A mark belongs to the character before it.
+    Each character of a script without spaces is a word, and so is each other word: 東京 BERT has
+    the words 東, 京 and BERT. A mark belongs to the character before it.
     """
     words: list[str] = []
     for word in text.split():

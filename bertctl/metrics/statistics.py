@@ -356,7 +356,7 @@ def jackknife_interval(
     confidence: float = CONFIDENCE,
     scale: Scale = UNBOUNDED,
 ) -> tuple[float, float]:
-    """Returns the interval of a statistic of few units, from what it is without each of them.
+    """Returns the interval of a statistic of few units, from its values without each of them.
 
     The spread of these values gives the standard error, Student's distribution with
     `degrees_of_freedom` the width, and the scale's coordinate the form: near an end of the scale

@@ -276,7 +276,7 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
 def _of_sentences(
     name: str, sentences: Counts | Array, unseen: Counts, possible: Counts
 ) -> Contributions:
-    """Returns what each sentence adds to a metric of `tagging_statistic`.
+    """Returns the contributions of sentences to a metric of `tagging_statistic`.
 
     Args:
         name: The metric.
@@ -361,7 +361,7 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
 def _entity_sets(
     gold: Tags, predicted: Tags
 ) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:
-    """Yields the entities of each sentence, those that are there and those that were answered."""
+    """Yields the gold entities and the answered entities of each sentence."""
     for gold_tags, answered_tags in _sentences(gold, predicted):
         yield entity_set(tuple(gold_tags)), entity_set(tuple(answered_tags))
 

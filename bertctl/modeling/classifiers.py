@@ -139,7 +139,7 @@ class Scaler:
         )
 
     def undo(self, weight: Array, bias: Array) -> tuple[Floats32, Floats32]:
-        """Returns weights for plain vectors, made of those for standardised ones."""
+        """Converts weight and bias for standardised vectors to those for vectors as they are."""
         plain = weight / self.scale
         return plain.astype(np.float32), (bias - plain @ self.mean).astype(np.float32)
 
@@ -541,6 +541,10 @@ def _for_all_labels(
 
 
 def _row_weights(labels: Array, settings: ClassifierSettings) -> Floats:
+    """Returns (N,) weights of the rows: all 1, unless rare labels count as much as frequent ones.
+
+    With several labels per row the weights are all 1 as well: they differ for each label.
+    """
     if not settings.balanced or settings.is_regression or settings.multi_label:
         return np.ones(len(labels))
     return _balanced(labels, settings.n_outputs)

@@ -105,6 +105,7 @@ class GraphNetwork(nn.Module):
 
 
 def _config_of(network: nn.Module) -> Any:
+    """Returns the config of a network of transformers; of a probe, that of its encoder."""
     if isinstance(network, ProbeNetwork):
         return network.encoder.config
     return network.config

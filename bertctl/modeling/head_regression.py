@@ -133,10 +133,10 @@ def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> Fi
 
 
 def _check(vectors: Floats32, labels: Array) -> None:
-    """Refuses what no regression can be fitted to.
+    """Refuses vectors and labels that no regression can be fitted to.
 
     Raises:
-        UnfittedError: Saying why.
+        UnfittedError: A vector is not finite, or all rows have the same label.
     """
     if not np.isfinite(vectors).all():
         raise UnfittedError("the encoder's vectors are not all finite numbers")

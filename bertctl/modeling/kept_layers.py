@@ -92,7 +92,7 @@ def kept_config(config: Mapping[str, Any], layers: Sequence[int]) -> dict[str, A
 
 
 def select_layers(model: "Model", layers: Sequence[int]) -> None:
-    """Leaves all layers out of a network, in place, but those that are named.
+    """Removes all layers from a network but the named ones, in place.
 
     Args:
         model: A model with all its layers, on the CPU.

@@ -83,7 +83,7 @@ class LoraLayer(nn.Module):
 
     @property
     def is_plain_update(self) -> bool:
-        """Whether the outputs are those of W, and of the update, of the same inputs."""
+        """Whether training adds the update to W x and nothing else: no dropout, no magnitudes."""
         return self.dropout == 0.0 and self.lora_magnitude_vector is None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -269,6 +269,7 @@ def _is_conv1d(module: nn.Module) -> bool:
 
 
 def _misfit(network: nn.Module, targets: Sequence[str]) -> str:
+    """Returns the message for a network without a linear layer that LoRA can adapt."""
     family = str(getattr(network.config, "model_type", "this family"))
     if targets:
         return f"lora.targets: no trained linear layer of {family} is called {listing(targets)}"
@@ -276,6 +277,7 @@ def _misfit(network: nn.Module, targets: Sequence[str]) -> str:
 
 
 def _fitting(names: Collection[str]) -> str:
+    """Returns the remedy: what the linear layers with these names in the network are called."""
     last_parts = sorted({name.rpartition(".")[2] for name in names if "pooler" not in name})
     if last_parts:
         return f"They are called {listing(last_parts)}; leave `lora.targets=` out for all of them."

@@ -69,9 +69,16 @@ def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _checked_by_label2id(names: tuple[str, ...], numbers: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names, those of `label2id` where `id2label` has none.
+    """Returns the names of a head's outputs, those by `label2id` if `id2label` has none.
 
-    transformers writes LABEL_0 and so on into whichever of the two nobody has set.
+    Transformers writes LABEL_0 and so on into the one of the two that nobody has set.
+
+    Args:
+        names: Names of the outputs by `id2label`, in their order.
+        numbers: `label2id`: number of the output by its name.
+
+    Raises:
+        UnavailableError: The two contradict each other.
     """
     number_by_name = {
         str(name): int(number)

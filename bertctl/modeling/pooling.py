@@ -259,10 +259,10 @@ def unit_length(vectors: Floats32) -> Floats32:
 
 
 def finite(numbers: Array, model: str) -> Array:
-    """Returns what a model has computed.
+    """Returns numbers that a model has computed, if all of them are finite.
 
     Raises:
-        DataError: some of it is no number, or infinite.
+        DataError: Some are NaN or infinite.
     """
     if not np.isfinite(numbers).all():
         message = f"'{model}' computes NaN or infinity"

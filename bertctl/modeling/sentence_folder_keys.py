@@ -174,7 +174,7 @@ REFUSED_MODULES: Mapping[str, str] = {
 
 
 def check_keys(settings: Mapping[str, Any], keys: Mapping[str, FolderKey], path: Path) -> None:
-    """Refuses what a file says that is not computed here.
+    """Refuses keys and values of a settings file that can't be computed here.
 
     Args:
         settings: The file's content.

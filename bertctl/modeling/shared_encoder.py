@@ -137,16 +137,19 @@ def _stack_of(network: Network) -> Stack:
 
 
 def _encoder_of(network: nn.Module) -> nn.Module:
+    """Returns the encoder of a network with a head, or of a probe."""
     if isinstance(network, ProbeNetwork):
         return network.encoder
     return cast(nn.Module, network.base_model)
 
 
 def _depth(encoder: nn.Module) -> int:
+    """Returns the number of an encoder's layers; 1 if its config doesn't have it."""
     return int(getattr(encoder.config, "num_hidden_layers", 1))
 
 
 def _is_same_layer(layer: Layer, other: Layer) -> bool:
+    """Returns whether two layers compute the same: equal settings and equal weights."""
     is_same_kind = layer.names == other.names and layer.heads == other.heads
     is_same_kind = is_same_kind and layer.epsilon == other.epsilon
     return is_same_kind and _has_equal_weights(layer, other)
@@ -160,12 +163,13 @@ def _is_same_encoder(encoder: nn.Module, other: nn.Module) -> bool:
 
 
 def _shape(encoder: nn.Module) -> dict[str, Any]:
-    """Returns what config.json says of an encoder of transformers, but nothing of its head."""
+    """Returns the fields of an encoder's config.json without those of a head."""
     config: Any = encoder.config
     return {name: value for name, value in config.to_dict().items() if name not in _OF_HEADS}
 
 
 def _has_equal_weights(module: nn.Module, other: nn.Module) -> bool:
+    """Returns whether two modules have the same weights by name; False if they have none."""
     state = module.state_dict()
     other_state = other.state_dict()
     if not state or state.keys() != other_state.keys():
@@ -225,11 +229,11 @@ class PartlySharedStack(Stack):
             partner.keep_output_behind(shared)
 
     def keep_output_behind(self, number: int) -> None:
-        """Keeps what comes out of a layer, counted from 1, until the next batch."""
+        """Makes each pass keep the output of a layer, counted from 1, until the next one."""
         self._ends.add(number)
 
     def output_behind(self, number: int, states: Tensor, mask: Tensor | None) -> Tensor | None:
-        """Returns what came out of a layer in the last pass; None if that read something else.
+        """Returns the output of a layer in the last pass; None if that pass had other inputs.
 
         Args:
             number: Of the layer, from 1.
@@ -309,6 +313,7 @@ def _remember_last_pass(encoder: Any, *, keeps_all: bool) -> None:
 
 
 def _are_equal(arguments: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
+    """Returns whether two calls of a network have equal arguments, by position or name."""
     if arguments.keys() != others.keys():
         return False
     return all(_is_equal(value, others[name]) for name, value in arguments.items())

@@ -150,11 +150,11 @@ class ModelSource:
 
 
 def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> ModelSource:
-    """Finds the model and checks what was asked of it.
+    """Returns a model's files, after checking them and the settings, without loading the model.
 
     Args:
-        settings: which model.
-        is_from_run: whether it is what a run has made, which no lock can know.
+        settings: Name of the model, its longest input, and so on.
+        is_from_run: Whether the model was made by a run. A lock file can't know such a model.
 
     Raises:
         UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong
@@ -463,7 +463,7 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
 
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
-    """Returns the tokens of a WordPiece vocabulary without those in brackets, the special ones.
+    """Returns the tokens of a WordPiece vocabulary, without special ones such as [CLS].
 
     Empty for other kinds of tokenizer.
 

@@ -62,9 +62,10 @@ def keep(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def dropout_in_training(plain: nn.Dropout) -> Callable[[Tensor], Tensor]:
-    """Returns the forward pass of a dropout: in training with the masks of the layers."""
+    """Returns a forward pass for a dropout that draws its masks as the packed layers do."""
 
     def forward(x: Tensor) -> Tensor:
+        """Returns x, in training with some elements set to 0 and the others scaled up."""
         share = drawn_share(plain)
         if plain.training:
             mask = draw_mask(x.numel(), share)

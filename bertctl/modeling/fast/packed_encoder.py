@@ -76,7 +76,7 @@ def _use_fast_dropout(network: nn.Module) -> None:
 
 
 def _is_usual(config: Any) -> bool:
-    """Returns whether the packed encoder computes what a network with this config does.
+    """Returns whether the packed encoder can compute a network with this config.
 
     Each token must look at all others, by torch's own attention. The head must not read a state
     where padding may stand, which ELECTRA's `summary_type` can ask for.

@@ -207,6 +207,7 @@ class UsedRows(nn.Module):
         self.decay = decay
 
     def _save_to_state_dict(self, destination: Any, prefix: str, *_: Any) -> None:
+        """Adds the whole table to a state dict, as a `SavedRows` in place of a tensor."""
         destination[prefix + "weight"] = SavedRows(
             self.whole, self.decay, self.used, self.weight.detach()
         )
