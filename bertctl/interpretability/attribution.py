@@ -312,8 +312,8 @@ def faithfulness(
         network: The network, which is asked without gradients.
         lines: Lines to explain, n of them.
         full_values: (n,) their numbers.
-        orders: By name, for each line, the numbers of its removable words, the most important
-            first.
+        orders: Orders by name: for each line, the numbers of its removable words, beginning with
+            the most important one.
     """
     # Each different text is computed once: several bins of a short text leave out the same words.
     variants: dict[tuple[int, bytes], Line] = {}

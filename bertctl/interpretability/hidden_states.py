@@ -77,7 +77,7 @@ def walk_input(
     Args:
         name: A model's name, folder or hub id.
         text: The text.
-        pair: Its second text.
+        pair: Second text of a pair.
         listener: Receives a warning of a text that is cut.
 
     Returns:
@@ -193,7 +193,7 @@ def layer_similarity(
 
     Args:
         first: Name, folder or hub id of a model.
-        second: That of another model, or the same.
+        second: Name of another model, or of the same.
         texts: Texts, some at a time.
         listener: Receives progress messages, and a warning of too few texts.
 

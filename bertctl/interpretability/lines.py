@@ -212,7 +212,8 @@ def _words_of_text(
 
     Args:
         part: The text.
-        offsets: n tokens: their first characters in the text, and the ones after their last.
+        offsets: For each of n tokens, the position of its first character in the text, and of the
+            character after its last one.
     """
     text = str(part.text)
     spans = split_words(text)[1]

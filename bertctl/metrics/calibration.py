@@ -237,7 +237,7 @@ def negative_log_likelihood(
         logits: (N, C).
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
         temperature: What the logits are divided by.
-        multi_label: See `scaled_probabilities`.
+        multi_label: Whether each label is a decision of its own (sigmoid).
     """
     from scipy.special import log_softmax
 
@@ -261,7 +261,7 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
         logits: (N, C) of labelled examples that the model was not trained on. `log_odds` makes some
             of probabilities.
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
-        multi_label: See `scaled_probabilities`.
+        multi_label: Whether each label is a decision of its own (sigmoid).
 
     Raises:
         DataError: No examples, or examples that set no temperature (all right or all wrong).

@@ -266,7 +266,7 @@ def _averaged(
     each label that is counted weighs the same.
 
     Args:
-        average: Which one.
+        average: Name of the average.
         twice_hits_RC: Twice the right answers.
         uses_RC: Gold labels plus answers, the denominator of F1.
         gold_RC: Gold labels.

@@ -135,7 +135,7 @@ def _fate_of_head(
 
     Args:
         model: The loaded model, whose new weights are known.
-        source: Its files.
+        source: The model's files.
         auto_class: Name of the Auto class in transformers that has the task's head.
         head: Config fields of the task's head.
     """
@@ -178,8 +178,8 @@ def _pad_to_multiples_of_8(model: Model, source: ModelSource, compute: Compute |
     longest batch must not be padded beyond the model's positions.
 
     Args:
-        model: Its padding is changed in place.
-        source: Its files.
+        model: The model, whose padding is changed in place.
+        source: The model's files.
         compute: Where it computes.
     """
     n_positions = model_positions(source.config) or 0  # 0 for no limit
@@ -193,7 +193,7 @@ def _adapt(model: Model, source: ModelSource, recipe: Recipe) -> None:
 
     Args:
         model: Changed in place; it gets an adapter.
-        source: Its files.
+        source: The model's files.
         recipe: Has LoRA's settings, and the layers that are initialised anew or frozen.
 
     Raises:
@@ -247,7 +247,7 @@ def load_trained(
     A probe's head is put on its encoder, so that it is used like any other model.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         source: The model's files; for a probe, those of its encoder.
         auto_class: Name of the Auto class in transformers that has the task's head.
         compute: Device, precision and threads.

@@ -32,14 +32,14 @@ class ClassifierSettings:
 
     Attributes:
         classifier: logistic-regression or ridge.
-        multi_label: whether a row can have several labels; one classifier for each label then.
+        multi_label: Whether a row can have several labels; one classifier for each label then.
         n_outputs: C, labels; 1 for a score.
-        balanced: whether rare labels count as much as frequent ones.
-        strengths: to choose from, ascending.
-        folds: of the cross-validation.
-        seed: of its shuffling.
-        stratify: whether each fold has its share of each label.
-        labels: their names.
+        balanced: Whether rare labels count as much as frequent ones.
+        strengths: Strengths to choose from, ascending.
+        folds: Number of folds of the cross-validation.
+        seed: Seed of its shuffling.
+        stratify: Whether each fold has its share of each label.
+        labels: Names of the labels.
         has_bias: Whether the linear function has a bias.
         by_feature: Whether each number of the vectors is standardised by itself, or all by one
             deviation, which is then a twentieth of their size at least.
@@ -87,7 +87,7 @@ class LinearFunction:
     """Trained linear function of the vectors as they are: the standardising is multiplied in.
 
     Attributes:
-        strength: that was used.
+        strength: Strength of the fit, scikit-learn's C.
         weight: (C, D).
         bias: (C,).
         mix: (K,) of a learned mix of layers, in `weight` already.
@@ -173,17 +173,17 @@ def choose_strength(
     Args:
         vectors: (N, D) of the training rows.
         labels: (N,), or (N, C) for several labels.
-        settings: classifier, strengths, folds.
-        score: of (N, C) logits, each row's from the classifier that was trained without its fold;
-            the higher the better. Rows that are never held out (`Folds.is_held_out`) have seen
-            their own answer.
-        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word),
-            ascending.
+        settings: Settings of the classifier, with the strengths and the number of folds.
+        score: Score of (N, C) logits, the higher the better. The logits of a row are those of the
+            classifier that was trained without its fold; rows that are never held out
+            (`Folds.is_held_out`) were in the training of all.
+        groups: (N,) number of each row's group, ascending. The rows of a group are held out
+            together, such as the words of a sentence. None if each row is a group.
         on_step: Called before each fit of a ridge, and before each step of the logistic
             regressions.
 
     Raises:
-        DataError: see `ClassifierSettings.folds_of`.
+        DataError: See `ClassifierSettings.folds_of`.
     """
     fold_of_row = settings.folds_of(labels, groups).fold_of_row
     if settings.classifier == LOGISTIC:
@@ -240,7 +240,7 @@ def _logistic_logits(
     Args:
         vectors: (N, D).
         labels: (N,) numbers of labels; (N, C) 0 or 1 with `multi_label`.
-        settings: Of the classifier, with the strengths.
+        settings: Settings of the classifier, with the strengths.
         fold_of_row: (N,) the fold in which a row is held out.
         on_step: Called before each step of the solver.
     """
@@ -290,8 +290,8 @@ def fit(
     Args:
         vectors: (N, D).
         labels: (N,), or (N, C) for several labels.
-        strength: Of the fit: scikit-learn's parameter C.
-        settings: Of the classifier.
+        strength: Strength of the fit: scikit-learn's parameter C.
+        settings: Settings of the classifier.
         row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike
             by default.
     """
@@ -344,10 +344,10 @@ def fit_mix(
     Args:
         vectors: (N, K D), the layers one behind the other.
         labels: (N,) numbers of labels, 0 to C - 1; (N,) scores for regression.
-        strength: Of the fit: scikit-learn's parameter C.
-        settings: of the classifier.
+        strength: Strength of the fit: scikit-learn's parameter C.
+        settings: Settings of the classifier.
         layers: K.
-        few: rows that the weights are learned on; the classifier is trained on all.
+        few: Numbers of the rows that the weights are learned on; the classifier is trained on all.
     """
     scaler = Scaler.of(vectors)
     size = vectors.shape[1] // layers

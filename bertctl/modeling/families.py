@@ -167,7 +167,7 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     """Refuses a model of a family that can't be used.
 
     Raises:
-        UsageError: with the reason.
+        UsageError: The family is refused; the message has the reason.
     """
     family = family_of(config)
     # `auto_map` names custom code. It doesn't matter for a family that transformers itself has.
@@ -196,8 +196,8 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
     pipeline runs.
 
     Raises:
-        UsageError: naming what would do; or of a family whose choices would depend on each other's
-            length.
+        UsageError: There is no such network, or the choices of a row would change each other's
+            answers by their lengths. The message says what would do.
     """
     if config.get(WORD_VECTORS):
         message = f"'{name}' is a file of word vectors, without a network that could learn"

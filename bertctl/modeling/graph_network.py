@@ -23,7 +23,7 @@ class GraphNetwork(nn.Module):
     """A network that takes (B, T) tensors by name and returns its outputs as a dictionary.
 
     Args:
-        model: On the CPU in fp32, its network that of transformers.
+        model: A model on the CPU in fp32, with the network of transformers.
         with_windows: Whether what the last layer reads is an output too, for the windows of long
             texts.
         hidden_states: Numbers of the layers whose states are outputs `hidden_states.N`.

@@ -163,7 +163,7 @@ def _choose_strength(
     Args:
         vectors: (N, D).
         labels: (N,) numbers of labels, or (N, C) 0 or 1.
-        settings: Of the regression, with the strengths to try, ascending.
+        settings: Settings of the regression, with the strengths to try, ascending.
         row_weights: (N,) weights of the rows; None if all weigh the same.
     """
     rng = np.random.default_rng(settings.seed)

@@ -113,10 +113,10 @@ class ScoreHead(nn.Linear):
     the same to the last bit; bf16 would leave 8 bits for 300 to 500.
 
     Args:
-        linear: the layer whose place it takes; it keeps its parameters.
-        mean: of the training scores. A layer without a bias has no use for it, and takes their root
-            mean square.
-        deviation: of the training scores.
+        linear: The layer whose place and parameters it takes.
+        mean: Mean of the training scores. A layer without a bias can't add it, and scales by the
+            scores' root mean square instead.
+        deviation: Standard deviation of the training scores.
     """
 
     mean: Tensor
@@ -158,8 +158,8 @@ class ScoreHead(nn.Linear):
         In training, they give standardised scores.
 
         Args:
-            weights: Of the network, by name.
-            name: Of this layer.
+            weights: Weights of the network by name.
+            name: Name of this layer in the network.
         """
         weight, bias = self._of_score(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
         folded = {**weights, f"{name}.weight": weight}
@@ -189,8 +189,8 @@ def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0
 
     Args:
         network: Changed in place.
-        mean: Of the training scores. With the defaults, the outputs stay as they are.
-        deviation: Of the training scores.
+        mean: Mean of the training scores. With the defaults, the outputs stay as they are.
+        deviation: Standard deviation of the training scores.
     """
     name, linear = last_layer(network)
     head = ScoreHead(linear, mean, deviation)
@@ -235,7 +235,7 @@ def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Itera
     with these vectors.
 
     Args:
-        network: With a head.
+        network: A network with a head.
         dense: A layer between the encoder and the last one. Its inputs are joined to the vectors if
             they have the same shape.
     """
@@ -266,8 +266,8 @@ def set_weights(layer: nn.Linear, weight: Floats32, bias: Floats32) -> None:
     """Writes weights and biases into a linear layer, in place.
 
     Args:
-        layer: With D inputs and C outputs. The weights of a `ScoreHead` are those of standardised
-            scores.
+        layer: A layer with D inputs and C outputs. The weights of a `ScoreHead` are those of
+            standardised scores.
         weight: (C, D).
         bias: (C,); ignored if the layer has no bias.
     """

@@ -150,7 +150,7 @@ def _select_in_transformers(network: Any, layers: Sequence[int]) -> None:
     Fields with a value per layer, such as `layer_types`, lose the values of the other layers.
 
     Args:
-        network: Its configs are changed in place.
+        network: The network, whose configs are changed in place.
         layers: Numbers of the layers that are kept, counted from 1 at the bottom.
     """
     # Modules share configs. Each config is changed once, or its lists would lose entries again.

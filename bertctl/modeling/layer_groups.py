@@ -24,7 +24,7 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
     The pooler, other parameters after the layers, and what is no part of the encoder are L + 1.
 
     Raises:
-        UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their
+        UsageError: A network whose layers can't be told apart, such as ALBERT's, which share their
             weights.
     """
     stacks = layer_stacks(network)
@@ -55,7 +55,8 @@ def _layer_of(parameter: str, stacks: "Mapping[str, nn.ModuleList]") -> int | No
     """Returns the number of the layer that a parameter belongs to, from 1; None outside of layers.
 
     Args:
-        parameter: Its name in the network, such as `bert.encoder.layer.3.output.dense.weight`.
+        parameter: Name of the parameter in the network, such as
+            `bert.encoder.layer.3.output.dense.weight`.
         stacks: Lists of layers by name, such as `bert.encoder.layer`.
     """
     for stack in stacks:
@@ -71,7 +72,7 @@ def _depth_outside_layers(
     """Returns the depth of an encoder's parameter that belongs to none of its layers.
 
     Args:
-        name: Of the parameter in the encoder.
+        name: Name of the parameter in the encoder.
         parts_apart: Depths by the beginning of such names, of the network's family.
         depth_of_head: L + 1.
         is_after_layers: Whether layers come before it in the network's order.

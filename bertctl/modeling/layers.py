@@ -52,10 +52,10 @@ class LayerChoice:
     """One way to make a token's vector from the hidden states.
 
     Attributes:
-        name: as it was asked for, or the number of the hidden state.
-        states: hidden states that are read; `WORD_EMBEDDINGS` for the token table.
-        join: what becomes of them: the one, their sum, one behind the other, or a mix that a probe
-            learns.
+        name: Name in the request, or the number of the hidden state.
+        states: Hidden states that are read; `WORD_EMBEDDINGS` for the token table.
+        join: How they become one vector: `one` takes the only one, `sum` adds them, `concat` puts
+            them one behind the other, and `weighted` is a mix that a probe learns.
     """
 
     name: str
@@ -78,10 +78,10 @@ class LayerChoice:
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """Returns L, by the model's config.json.
+    """Returns L, the number of layers by a model's config.json.
 
     Raises:
-        UsageError: a config that does not say, or two stacks of layers.
+        UsageError: The config doesn't have the number, or describes an encoder and a decoder.
     """
     if config.get("is_encoder_decoder"):
         message = (
@@ -109,13 +109,13 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
     """Returns the layers that were asked for, each once, in the order given.
 
     Args:
-        names: of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in
+        names: Names of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in
             `extract_features.py --layers` of google-research/bert); or `all` (every hidden state),
             or `paper` (its six choices).
         n_layers: L.
 
     Raises:
-        UsageError: a layer that the model does not have (those it has are listed).
+        UsageError: A layer that the model does not have (those it has are listed).
     """
     chosen: dict[str, LayerChoice] = {}
     for name in names:
@@ -185,7 +185,7 @@ def read_states(
 
     Args:
         forward: An AutoModel, in evaluation mode, or what computes as one.
-        table: Its word embeddings.
+        table: Word embeddings of the model.
         inputs: input_ids (B, T), and its other inputs.
         states: Numbers of the hidden states to return.
         n_layers: L.

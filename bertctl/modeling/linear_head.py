@@ -49,7 +49,7 @@ class LinearHead:
             word.
         special_tokens: Whether special tokens count in the pooling.
         normalize: Whether the pooled vector is brought to length 1.
-        classifier: Its kind: logistic-regression or ridge.
+        classifier: Kind of the classifier: logistic-regression or ridge.
         strength: Scikit-learn's C (of ridge: 1 / alpha).
         weight: (C, D).
         bias: (C,).
@@ -72,7 +72,7 @@ class LinearHead:
         """Writes probe.safetensors and probe.json.
 
         Args:
-            folder: Of the run.
+            folder: Folder of the run.
             source: The encoder; its name and hash are saved.
             head: The task's outputs, as a fine-tuned model's config.json has them (num_labels,
                 id2label, ...).

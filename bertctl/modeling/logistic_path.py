@@ -44,7 +44,7 @@ def cross_validated_logits(
         fold_of_row: (N,) the fold in which a row is held out.
         strengths: S values of scikit-learn's C.
         row_weights: (N,) weight of each row's loss.
-        exclusive: whether a row has one of the C labels (softmax), or decisions of their own
+        exclusive: Whether a row has one of the C labels (softmax), or decisions of their own
             (sigmoid).
         on_step: Called before each step of the solver, of which there are at most 300.
     """

@@ -184,7 +184,7 @@ def use_lora(
     """Puts LoRA layers into a network, in place, and freezes what it does not train.
 
     Args:
-        network: With or without a head, on the CPU.
+        network: A network with or without a head, on the CPU.
         settings: Rank, targets, and so on.
         new_weights: Names of weights that were drawn by chance: the layers that have them are
             trained whole.
@@ -295,7 +295,7 @@ def merged_state(network: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]
     """Returns the weights of a network as its class in transformers has them: updates are merged.
 
     Args:
-        network: With or without LoRA layers.
+        network: A network with or without LoRA layers.
         state: All weights by name.
     """
     merged = dict(state)
@@ -316,7 +316,7 @@ class Adapter:
     """The adapter of a network with LoRA layers: what it holds, and its folder as peft has it.
 
     Args:
-        settings: Of the recipe.
+        settings: LoRA's settings in the recipe.
         parts: What is trained.
         base: Name of the model that it was trained on.
     """
@@ -330,9 +330,9 @@ class Adapter:
         """Writes the adapter's folder, with the head in it.
 
         Args:
-            network: With LoRA layers.
+            network: A network with LoRA layers.
             state: All weights by name.
-            folder: It is made.
+            folder: Folder of the adapter, which is made here.
         """
         from peft import LoraConfig
         from safetensors.torch import save_file

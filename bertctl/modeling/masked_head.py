@@ -23,11 +23,11 @@ def require_order_head(family: str, name: str) -> None:
     """Refuses a family that transformers has no head for pairs of texts for.
 
     Args:
-        family: of the model.
-        name: of the model, for the message.
+        family: Family of the model.
+        name: Name of the model, for the message.
 
     Raises:
-        UsageError: with what fits.
+        UsageError: The family has no such head; the message says what fits.
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -50,7 +50,7 @@ def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
     """Makes a masked-word head compute only some tokens, as it reads each token by itself.
 
     Args:
-        network: With the head; perhaps wrapped for several processes.
+        network: A network with the head; perhaps wrapped for several processes.
         positions: (M,) positions of these tokens among the B x T.
     """
     inner: Any = getattr(network, "module", network)
@@ -75,8 +75,8 @@ def word_logits(output: Any, positions: "Tensor") -> "Tensor":
     """Returns the (M, V) logits at the masked positions.
 
     Args:
-        output: Of a network with a masked-word head. Within `read_only_at` it has the logits of
-            these positions only, as one window of M tokens.
+        output: Output of a network with a masked-word head. Within `read_only_at` it has the logits
+            of these positions only, as one window of M tokens.
         positions: (M,) positions of the masked tokens among the B x T.
     """
     if "prediction_logits" in output:

@@ -23,15 +23,15 @@ class Model:
     """A model ready to compute.
 
     Attributes:
-        network: the transformers model with its head, or one of `torch_bert.py`; on the CPU until
+        network: The transformers model with its head, or one of `torch_bert.py`; on the CPU until
             something moves it.
-        tokenizer: the library's tokenizer, truncation and padding off.
-        saved_tokenizer: what is saved beside the model: transformers' tokenizer, or one of
+        tokenizer: The library's tokenizer, truncation and padding off.
+        saved_tokenizer: What is saved beside the model: transformers' tokenizer, or one of
             `bert_to_train.py`; None where it is only read.
-        padding: how a batch is filled up.
-        has_segments: whether the family takes token type ids.
-        cls_id: id of the token that stands for a text; None where there is none.
-        new_weights: names of weights that were not in the model's files, so that they were drawn by
+        padding: How texts of a batch are padded.
+        has_segments: Whether the family takes token type ids.
+        cls_id: Id of the token that stands for a text; None where there is none.
+        new_weights: Names of weights that were not in the model's files, so that they were drawn by
             chance.
         frozen: Names of the parameters that a training run leaves as they are.
         adapter: What LoRA trains; None where it is not used.
@@ -98,7 +98,7 @@ class Model:
         """Puts copied weights back into the network.
 
         Raises:
-            RuntimeError: weights of another network.
+            RuntimeError: Weights of another network.
         """
         self.network.load_state_dict(weights, strict=False)  # tied weights stand there once
 
@@ -111,11 +111,11 @@ class Model:
         merged, and a folder within has the adapter.
 
         Args:
-            folder: where to.
+            folder: Folder that is written.
             weights: A trainable state in place of the network's.
 
         Raises:
-            UnavailableError: the disk is full, or the place can't be written.
+            UnavailableError: The disk is full, or the place can't be written.
         """
         from bertctl.modeling.fast.used_tokens import save_with_tables
         from bertctl.modeling.heads import score_heads

@@ -21,8 +21,8 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the names of a trained model's outputs, in their order.
 
     Args:
-        model_config: Its config.json. Where no output has a name, they are LABEL_0, LABEL_1 and so
-            on, as in transformers.
+        model_config: Content of config.json. If no output has a name, they are LABEL_0, LABEL_1 and
+            so on, as in transformers.
 
     Raises:
         UnavailableError: `id2label` leaves a number out or gives two outputs one name, or

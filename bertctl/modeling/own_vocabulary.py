@@ -46,7 +46,7 @@ def grow(
     bit.
 
     Args:
-        name: Of a model, its folder, a run or hub id.
+        name: Name of a model, its folder, a run or hub id.
         chunks: The corpus.
         folder: Where the new model is written.
         words: How many are added at most.
@@ -57,9 +57,9 @@ def grow(
         tokens before and after, and the new words.
 
     Raises:
-        UsageError: no such model, no WordPiece, a folder that is in use.
-        DataError: a corpus without such words.
-        UnavailableError: files that are not there, or can't be written.
+        UsageError: No such model, no WordPiece, a folder that is in use.
+        DataError: A corpus without such words.
+        UnavailableError: Files that are not there, or can't be written.
     """
     source, opened = _opened(name, folder, overwrite=overwrite)
     return _write(source, folder, opened, grown(opened, chunks, words=words))
@@ -147,7 +147,7 @@ def _write(
     Args:
         source: The model with the old vocabulary.
         folder: Where it is written, in place of what is there.
-        opened: Its old tokenizer.
+        opened: The model's old tokenizer.
         changed: The new vocabulary.
     """
     weights = _changed_weights(source.folder, changed)
@@ -288,7 +288,7 @@ def _renumbered(settings: dict[str, Any], new_ids: Mapping[int, int], size: int)
     Args:
         settings: Content of config.json or tokenizer_config.json.
         new_ids: New id by old id.
-        size: Of the new vocabulary.
+        size: Size of the new vocabulary.
     """
 
     def changed(name: str, value: Any) -> Any:

@@ -31,14 +31,14 @@ tokens'; of windows where nothing is learned, `model.window_pooling` but for its
 
 
 def check_poolings(names: Sequence[str], of: str = "texts") -> tuple[str, ...]:
-    """Returns the names, each once.
+    """Returns the names of poolings, each once, if all are known.
 
     Args:
-        names: of poolings.
-        of: what is pooled: texts, words or windows.
+        names: Names of poolings.
+        of: Noun of what is pooled: texts, words or windows.
 
     Raises:
-        UsageError: a name that is none.
+        UsageError: There is no pooling of this name.
     """
     known = _OF[of]
     for name in names:
@@ -66,7 +66,7 @@ def pool(
         how: Names of the ways: cls, mean, max or mean-max.
         counted: (B, T) bool, tokens that count for mean and max, if special tokens don't; None if
             all tokens count. In a text without such a token, all its tokens count.
-        cls_last: whether [CLS] is the last token (XLNet) instead of the first.
+        cls_last: Whether [CLS] is the last token (XLNet) instead of the first.
 
     Returns:
         For each name (B, D) fp32; mean-max (B, 2 D), the mean first.
@@ -156,8 +156,8 @@ def pool_arrays(
     Args:
         vectors: (B, T, D) of every token.
         mask: (B, T) what is no padding, at least one token in each row.
-        how: cls, mean, max or mean-max.
-        counted: See `pool`.
+        how: One of cls, mean, max and mean-max.
+        counted: (B, T) tokens that count for mean and max; see `pool`.
         cls_last: Whether [CLS] is the last token instead of the first.
 
     Returns:

@@ -184,8 +184,8 @@ def ensure_pad(config: Any, saved_tokenizer: Any) -> int:
     well, by which GPT's head finds the last real token.
 
     Args:
-        config: Of the model, changed in place.
-        saved_tokenizer: Of transformers, changed in place.
+        config: Config of the model, changed in place.
+        saved_tokenizer: A tokenizer of transformers, changed in place.
 
     Raises:
         UnavailableError: No token could be one.

@@ -49,10 +49,10 @@ class Dense:
     """A linear layer after the pooling.
 
     Attributes:
-        size: of its output.
-        activation: of `ACTIVATIONS`.
-        folder: of its weights, within the model's; empty where they are new.
-        bias: whether it has one.
+        size: Size of its output.
+        activation: Name of its activation, one of `ACTIVATIONS`.
+        folder: Folder of its weights, within the model's; empty for new weights.
+        bias: Whether it has a bias.
     """
 
     size: int
@@ -66,12 +66,12 @@ class SentenceModules:
     """How a text's vector is made of its tokens'.
 
     Attributes:
-        poolings: of cls, mean, max; the vectors of several stand one after the other.
-        steps: what follows: linear layers, and None where the vector is brought to length 1.
-        prompts: words before a text, by name.
-        default_prompt: name of the one that every text gets where nothing is said.
-        max_length: longest input in tokens; None where the folder does not say.
-        lowercase: whether texts are lower-cased before the tokenizer sees them.
+        poolings: Names of poolings: cls, mean, max. Several vectors are joined in this order.
+        steps: Steps after the pooling: linear layers, and None to scale the vector to length 1.
+        prompts: Prompts by name: words that are put before a text.
+        default_prompt: Name of the prompt of texts for which no other one is requested.
+        max_length: Longest input in tokens; None if the folder doesn't have it.
+        lowercase: Whether texts are lower-cased before the tokenizer sees them.
         similarity: Measure by which two vectors are compared, one of `MEASURES`.
     """
 
@@ -154,7 +154,7 @@ class _Part(NamedTuple):
 
     Attributes:
         kind: Name of its class.
-        path: Its folder, within the model's.
+        path: Folder of the module, within the model's.
     """
 
     kind: str

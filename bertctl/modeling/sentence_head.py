@@ -122,8 +122,8 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
     """Returns the head with the weights that the model's folder has.
 
     Args:
-        head: With random weights, changed in place.
-        folder: Of the model.
+        head: A head with random weights, changed in place.
+        folder: Folder of the model.
         is_to_train: Whether weights may be missing, to be trained.
 
     Raises:
@@ -163,8 +163,8 @@ def make_vectors(
 
     Args:
         network: The encoder, changed in place.
-        sentence_modules: See `SentenceHead`.
-        folder: Of the model, with the trained weights of the head.
+        sentence_modules: Poolings and the steps after them.
+        folder: Folder of the model, with the trained weights of the head.
         is_to_train: Whether weights of the head may be missing, to be trained.
         sizes: `classes` and `widths` of a `SentenceHead`.
 
@@ -250,9 +250,9 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
     """Writes the files of a head as sentence-transformers has them; returns the other weights.
 
     Args:
-        head: Of the network.
-        folder: Of the model.
-        weights: Of the whole network, by name.
+        head: Head of the network.
+        folder: Folder of the model.
+        weights: Weights of the whole network by name.
 
     Returns:
         The weights of the encoder, by name.

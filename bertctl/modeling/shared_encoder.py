@@ -41,7 +41,7 @@ def share_encoder(earlier: Mapping[int, nn.Module], network: nn.Module) -> Share
 
     Args:
         earlier: Networks by number; they and the new one are changed in place.
-        network: On the same device and in the same precision, ready to answer.
+        network: A network on the same device and in the same precision, ready to answer.
 
     Returns:
         What is shared; None if it is no layer.
@@ -236,7 +236,7 @@ class PartlySharedStack(Stack):
         """Returns the output of a layer in the last pass; None if that pass had other inputs.
 
         Args:
-            number: Of the layer, from 1.
+            number: Number of the layer, from 1.
             states: (B, T, H) that go in.
             mask: (B, 1, T, T), or None.
         """
@@ -284,7 +284,7 @@ def _remember_last_pass(encoder: Any, *, keeps_all: bool) -> None:
     """Makes an encoder return the outputs of its last pass if it is called with the same inputs.
 
     Args:
-        encoder: It is changed in place.
+        encoder: The encoder, changed in place.
         keeps_all: Whether all hidden states are computed, because some network reads them.
     """
     remembers_already = isinstance(getattr(encoder.forward, "last", None), threading.local)

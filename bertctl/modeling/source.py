@@ -97,11 +97,11 @@ class ModelSource:
     """A model on this disk, looked at but not loaded.
 
     Attributes:
-        name: as it was asked for.
-        folder: its files.
-        config: its config.json; with `keep_layers`, as it is for those layers alone.
-        max_length: longest input, checked against the model's positions.
-        lowercase: whether text is lower-cased; None leaves it to the tokenizer's files.
+        name: Name in the request: a name, folder or hub id.
+        folder: Folder of its files.
+        config: Content of its config.json; with `keep_layers`, for these layers only.
+        max_length: Longest input, checked against the model's positions.
+        lowercase: Whether text is lower-cased; None leaves it to the tokenizer's files.
         keep_layers: Layers that a model made of it has, counted from 1; empty for all of them.
     """
 
@@ -144,7 +144,7 @@ class ModelSource:
         """Returns where and how this model computes: see `choose_compute`.
 
         Raises:
-            DeviceError: the device is absent, or can't do the precision.
+            DeviceError: The device is absent, or can't do the precision.
         """
         return choose_compute(runtime, only_fp32=only_fp32(self.config), reasons=reasons)
 
@@ -157,9 +157,9 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
         is_from_run: Whether the model was made by a run. A lock file can't know such a model.
 
     Raises:
-        UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong
+        UsageError: No docstrings (-OO); an unknown name, a max_length over its positions, a wrong
             lower-casing, layers that are not there.
-        UnavailableError: files that are not there.
+        UnavailableError: Files that are not there.
     """
     if sys.flags.optimize > 1:
         message = (
@@ -231,10 +231,10 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
 
     Args:
         config: Content of config.json, or a value in it.
-        folder: Of the model, for the message.
+        folder: Folder of the model, for the message.
 
     Raises:
-        UnavailableError: kernels for attention or experts, other formats of weights, backbones.
+        UnavailableError: Kernels for attention or experts, other formats of weights, backbones.
     """
     if isinstance(config, list):
         for part in config:
@@ -262,9 +262,9 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     """Refuses a config of a model larger than its weights or the memory, before it is built.
 
     Raises:
-        UnavailableError: too many keys or labels, more layers than tensors, or weights that can't
+        UnavailableError: Too many keys or labels, more layers than tensors, or weights that can't
             be read.
-        DeviceError: too little memory.
+        DeviceError: Too little memory.
     """
     labels = max(
         config.get("num_labels") or 0,
@@ -304,7 +304,7 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path, n_vectors: int) -> None:
 
     Args:
         tokenizer: Content of tokenizer.json, None without that file.
-        folder: Of the model.
+        folder: Folder of the model.
         n_vectors: Rows of its word table.
 
     Raises:
@@ -338,7 +338,7 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
     """Refuses added tokens with unknown keys, which `tokenizers` prints on stdout as they are.
 
     Raises:
-        UnavailableError: one of the files has such a token.
+        UnavailableError: One of the files has a token with an unknown key.
     """
     files = {"tokenizer.json": tokenizer.get("added_tokens") or []}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -442,8 +442,8 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
     """Returns whether a model is cased, and the evidence as half a sentence; None without any.
 
     Args:
-        name: Of the model; it counts if there are no tokens.
-        tokens: Its WordPiece vocabulary, without special tokens; empty if it has none.
+        name: Name of the model; it counts if there are no tokens.
+        tokens: WordPiece vocabulary without special tokens; empty if the model has none.
     """
     if tokens:
         # `islower` rules most tokens out quickly.
@@ -512,8 +512,8 @@ def find_encoder(name: str) -> tuple[ModelSource, int]:
         name: A model's name, folder or hub id.
 
     Raises:
-        UsageError: no such model, or one that can't be used.
-        UnavailableError: files that are not there.
+        UsageError: No such model, or one that can't be used.
+        UnavailableError: Files that are not there.
     """
     any_length = 4  # not read: the model's own length is returned
     source = inspect_model(ModelSection(name=name, max_length=any_length))

@@ -32,12 +32,12 @@ class StoredTensor:
     """One tensor of a file.
 
     Attributes:
-        file: that holds it.
-        name: in that file.
-        dtype: as safetensors calls it: F32, F16, BF16, I64.
-        shape: of the tensor.
-        bytes: that it takes in the file.
-        first: where they begin.
+        file: File with the tensor.
+        name: Name in the file.
+        dtype: Dtype as safetensors calls it: F32, F16, BF16, I64.
+        shape: Shape of the tensor.
+        bytes: Number of its bytes in the file.
+        first: Position of the first byte in the file.
     """
 
     file: Path
@@ -66,10 +66,10 @@ class Place:
     """Which part of a model a tensor belongs to, by its name alone.
 
     Attributes:
-        part: embeddings, layer, pooler, head, or other (a last norm, a convolution beside the
-            layers).
-        layer: its number as the name has it, where it is of a layer; Funnel's have two numbers.
-        block: attention, feed_forward or other, where it is of a layer.
+        part: One of `embeddings`, `layer`, `pooler`, `head`, and `other` (a last norm, a
+            convolution beside the layers).
+        layer: Number of its layer as the name has it; Funnel's names have two numbers.
+        block: One of `attention`, `feed_forward` and `other` if it is in a layer; else empty.
     """
 
     part: str
@@ -83,7 +83,7 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     A model in parts has those of all files that its index names.
 
     Raises:
-        UnavailableError: no weights, or files that are cut off or are no safetensors.
+        UnavailableError: No weights, or files that are cut off or are no safetensors.
     """
     single_file = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
@@ -99,7 +99,7 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
     """Returns the tensors of one file by name.
 
     Raises:
-        UnavailableError: it is not there, is cut off, or is no safetensors file.
+        UnavailableError: It is not there, is cut off, or is no safetensors file.
     """
     if not file.is_file():  # a pipe would be waited for
         refuse_export(file.parent)

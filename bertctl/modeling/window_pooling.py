@@ -94,7 +94,7 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
 
     Args:
         network: A model of transformers with one answer for each text, changed in place.
-        how: See `WindowPooling`.
+        how: How the windows of a text are pooled; see `WindowPooling`.
         trained: The attention's learned vector by its name, see `saved_query`; empty for a new one.
     """
     from transformers.modeling_outputs import SequenceClassifierOutput

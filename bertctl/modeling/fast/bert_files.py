@@ -59,8 +59,8 @@ class _Described:
     """Description of a network by a model's files.
 
     Attributes:
-        family: Of the network.
-        config: Its config.json.
+        family: Family of the network.
+        config: Content of its config.json.
         sizes: The sizes in it, by the names of `SIZES`, and `pad`, the id of the padding token.
         stored: The weights in the files, by name.
         encoder_prefix: How the names of the encoder's weights begin in the files, such as `bert.`;
@@ -89,8 +89,8 @@ class _Described:
         None if the head is none of `torch_bert.py`, or config.json doesn't name its outputs.
 
         Args:
-            kind: Of the head, such as `SequenceClassification`.
-            shares: Of the dropouts.
+            kind: Kind of the head, such as `SequenceClassification`.
+            shares: Probabilities of the dropouts.
         """
         if kind == "MultipleChoice":
             outputs = 1
@@ -127,7 +127,7 @@ class _Described:
         """Returns the name in the files of a parameter of a network.
 
         Args:
-            name: Of the parameter in the network.
+            name: Name of the parameter in the network.
             network: An encoder, or one under a head. The files may have either.
         """
         if isinstance(network, Network):
@@ -144,7 +144,7 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
 
     Args:
         source: The model's files.
-        config: Of the network; it differs from the files' config.json if the head is new.
+        config: Config of the network; it differs from the files' config.json if the head is new.
     """
     family = FAMILIES.get(family_of(config))
     if family is None or not _is_plain(config, family):
@@ -233,7 +233,7 @@ def network_to_train(
     Args:
         source: The model's files.
         auto_class: Name of the Auto class in transformers that has the head.
-        config: Of the network to be trained, with the fields of a new head.
+        config: Config of the network to be trained, with the fields of a new head.
 
     Raises:
         UnavailableError: The weights can't be read.
@@ -390,9 +390,9 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
     None if one is no number from 0 to below 1.
 
     Args:
-        config: Of the network.
-        family: Of the network; it names the fields.
-        kind: Of the head, such as `SequenceClassification`.
+        config: Config of the network.
+        family: Family of the network, which names the fields.
+        kind: Kind of the head, such as `SequenceClassification`.
     """
     fields = [*family.dropouts, family.of_heads.get(kind)]
     shares = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
@@ -411,7 +411,7 @@ def _fill(
 
     Args:
         network: Without weights; changed in place.
-        weights: By the parameters' names.
+        weights: Weights by the names of the parameters.
         is_trained: Whether they will be trained. They are then copied, since the file may be
             overwritten; otherwise they may share memory with the mapped file.
     """

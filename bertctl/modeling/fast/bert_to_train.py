@@ -242,7 +242,7 @@ def _has_usual_fields(fields: Mapping[str, Any], tokenizer_config: Mapping[str, 
     """Returns whether a tokenizer has no field that only transformers knows, or of another type.
 
     Args:
-        fields: Of special_tokens_map.json and tokenizer_config.json together.
+        fields: Fields of special_tokens_map.json and tokenizer_config.json together.
         tokenizer_config: Content of tokenizer_config.json.
     """
     if any(fields.get(name) for name in _UNUSUAL):

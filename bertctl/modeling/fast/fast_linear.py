@@ -28,7 +28,7 @@ def use_fast_linears(network: nn.Module, compute: Compute) -> int:
     or trained any more. Gradients with respect to its inputs can still be computed.
 
     Args:
-        network: On its device, in its precision, in evaluation mode; changed in place.
+        network: The network on its device, in its precision, in evaluation mode; changed in place.
         compute: Device and precision.
 
     Returns:

@@ -175,7 +175,7 @@ def attend(
     Args:
         qkv: (N, 3 C) queries, keys and values side by side; the queries are divided by the root of
             D.
-        shape: Of the outputs: (N, C), or (B, C) where only first tokens look.
+        shape: Shape of the outputs: (N, C), or (B, C) where only first tokens look.
         heads: H.
         looks: Pairs of blocks of the same windows: the tokens of the first one are the keys and
             values, those of the second one the queries, which may be fewer.
@@ -216,14 +216,14 @@ def attend_backward(
     """Returns the (N, 3 C) gradient with respect to the queries, keys and values.
 
     Args:
-        gradient: With respect to the outputs of `attend`, of their shape.
-        qkv: As in `attend`.
+        gradient: Gradient with respect to the outputs of `attend`, of their shape.
+        qkv: (N, 3 C) queries, keys and values, as in `attend`.
         saved: The weights that `attend` returned.
-        heads: As in `attend`.
+        heads: H.
         looks: Pairs of blocks as in `attend`: in each, the block of the keys and values, and that
             of the queries.
-        dropout_mask: As in `attend`.
-        scale: As in `attend`.
+        dropout_mask: Masks of the weights, as in `attend`.
+        scale: Factor of the weights that the dropout keeps.
     """
     qkv_gradient = _empty_output(qkv, qkv.shape, looks[-1][0])
     mask_start = 0

@@ -109,7 +109,7 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> LayerWeights | None:
 
     Args:
         layer: A module of transformers, or a `torch_bert.Layer`.
-        dtype: Of its matrix products.
+        dtype: Dtype of its matrix products.
     """
     kind = type(layer).__name__
     if isinstance(layer, Layer):
@@ -207,7 +207,7 @@ def _in_training(
 
     Args:
         encoder: Module whose `forward` is replaced.
-        layers: Of the encoder.
+        layers: Settings and weights of the encoder's layers.
         reads_firsts: Whether the head reads only the states of first tokens. The states of all
             other tokens are then 0.
     """

@@ -36,10 +36,10 @@ class LayerSettings:
 
     Attributes:
         heads: H.
-        epsilons: Of the two normalisations.
+        epsilons: Epsilons of the two normalisations.
         dropouts: Modules whose probabilities count: those of the attention's weights, of its output
             and of the feed-forward part.
-        dtype: Of the matrix products.
+        dtype: Dtype of the matrix products.
         scaling: Factor of LoRA's updates.
     """
 
@@ -171,7 +171,7 @@ class _Layer(torch.autograd.Function):
             context: Autograd's, for what is saved.
             x: (N, C) hidden states in fp32.
             settings: Settings of the layer.
-            looks: Which tokens look at which ones.
+            looks: Pairs of blocks: the tokens that are keys and values, and those that are queries.
             only: (B,) rows of x that the layer computes, those of first tokens; None for all rows.
             *weights: 16 weights and biases, then LoRA's matrices, as in `LayerWeights`.
 
@@ -399,7 +399,7 @@ class _Updates:
     `of_saved` carry it through autograd.
 
     Args:
-        adapters: As in `LayerWeights`.
+        adapters: Two matrices for each linear layer, as in `LayerWeights`.
         settings: Settings of the layer.
 
     Attributes:
@@ -431,7 +431,7 @@ class _Updates:
         """Adds the update of a linear layer to its outputs, and notes its inner states.
 
         Args:
-            number: Of the linear layer, 0 to 5.
+            number: Number of the linear layer, 0 to 5.
             inputs: (N, D) of the linear layer.
             outputs: (N, O) of the linear layer, changed in place.
         """
@@ -451,7 +451,7 @@ class _Updates:
         forward pass has computed between the two matrices.
 
         Args:
-            number: Of the linear layer, 0 to 5.
+            number: Number of the linear layer, 0 to 5.
             inputs: (N, D) of the linear layer.
             gradient: (N, O) with respect to the outputs of the linear layer.
             of_inputs: (N, D) gradient with respect to the inputs, changed in place; None if it is

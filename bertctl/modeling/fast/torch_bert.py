@@ -62,7 +62,7 @@ class Family:
             as well. If not, it is in one module with the last layer.
         has_pooler: Whether its bare encoder may have a pooler.
         has_segments: Whether it has a table of token types.
-        epsilon: Of its normalisations; None if config.json has it.
+        epsilon: Epsilon of its normalisations; None if config.json has it.
         activation: Field with the activation of a layer's feed-forward part.
         sizes: Fields with the sizes, in the order of `SIZES`.
         dropouts: Fields of the dropouts of the attention, of its output, of the feed-forward part
@@ -225,11 +225,11 @@ class Layer(_Named):
 
     Attributes:
         heads: A.
-        epsilon: Of both normalisations.
-        dropouts: Of the attention, of its output and of the feed-forward part. Only their
+        epsilon: Epsilon of both normalisations.
+        dropouts: Dropouts of the attention, of its output and of the feed-forward part. Only their
             probabilities are read, the modules are not called.
         attend: Computes the attention; takes the arguments of torch's own function.
-        activation: Of the feed-forward part.
+        activation: Activation of the feed-forward part.
     """
 
     def __init__(
@@ -381,10 +381,10 @@ class Encoder(_Saved):
         """Builds the modules, without weights.
 
         Args:
-            family: Of the model.
-            config: Its config.json.
+            family: Family of the model.
+            config: Content of its config.json.
             sizes: The sizes in it, and `pad`, the id of the padding token.
-            shares: Of the dropouts.
+            shares: Probabilities of the dropouts.
             has_pooler: Whether it has a pooler, which reads the first token.
         """
         hidden = sizes["hidden"]
@@ -507,11 +507,11 @@ class Network(_Saved):
 
     Args:
         encoder: Without weights, as all modules here.
-        family: Of the encoder.
+        family: Family of the encoder.
         sizes: The sizes in config.json.
-        kind: Of the head, as in the names of transformers' classes: `SequenceClassification`.
+        kind: Kind of the head, as in the names of transformers' classes: `SequenceClassification`.
         outputs: C.
-        share: Of the head's dropout.
+        share: Probability of the head's dropout.
 
     Attributes:
         kind: The same.
@@ -561,7 +561,7 @@ class Network(_Saved):
         For questions it returns `start_logits` and `end_logits`, both (B, T).
 
         Args:
-            **inputs: Those of the encoder, (B, T), or (B, K, T) for choices.
+            **inputs: Inputs of the encoder, (B, T), or (B, K, T) for choices.
         """
         choices = inputs["input_ids"].shape[1]  # K; read for choices only
         if self.kind == "MultipleChoice":
@@ -592,7 +592,7 @@ def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
     `nn.Embedding` would draw random ones, for which torch imports its compiler.
 
     Args:
-        rows: Of the table.
+        rows: Number of rows.
         size: Numbers of a row.
         padding: Row that gets no gradient; None for none.
     """

@@ -285,7 +285,7 @@ def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
     rows of the tokens in use.
 
     Args:
-        network: It has its word table as a `UsedRows` if only some rows are trained.
+        network: The network, with a `UsedRows` as its word table if only some rows are trained.
         file: Weights of the network, saved in fp32 by safetensors.
     """
     names = {
