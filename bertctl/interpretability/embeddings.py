@@ -139,8 +139,8 @@ class EmbeddedNetwork:
         """
         self.first_alone = False
         plain = self.values(lines)
-        # At the end of the path the embeddings are those of the line itself. A network that is made
-        # otherwise fails in one of these ways.
+        # At the end of the path, share 1, the embeddings are the line's own. If the network reads
+        # its token table in another way, the values differ or one of these errors is raised.
         ends = np.ones(len(lines))
         for first_alone in (True, False):
             self.first_alone = first_alone

@@ -293,7 +293,7 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
     temperature = 1 / float(optimum.x)
     is_at_end = not coldest * 1.01 < temperature < hottest / 1.01
     # If all answers are right, the loss is 0 at many low temperatures, and the search may stop at
-    # any of them. Then the coldest one is as good as the one that was found.
+    # any of them. The coldest temperature then has the same loss.
     is_flat = loss(greatest_inverse) <= optimum.fun
     if is_at_end or is_flat:
         answers_are = "right" if temperature < 1 else "wrong"

@@ -120,7 +120,8 @@ def _of_cells(
         pairs += [diagonal, diagonal, beside, beside]
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
-    # Of many labels each one's row and column stand for the cells, which would be too many.
+    # With many labels, the kinds that could occur are not all cells, which would be too many, but a
+    # right and a wrong answer to each label.
     if n_cells <= MAX_KINDS:
         cells = np.arange(n_cells)
     else:
@@ -295,7 +296,8 @@ def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
     square_R = total_R**2
     gold_spread_R = square_R - (gold_RC**2).sum(axis=1)
     answer_spread_R = square_R - (answers_RC**2).sum(axis=1)
-    # Shares of counts leave rounding errors where there is a single label.
+    # With a single label in gold or answers, a spread is 0, but for rounding if counts are no whole
+    # numbers.
     defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
     spreads = (np.where(defined_R, spread, 0.0) for spread in (gold_spread_R, answer_spread_R))
     of_gold, of_answers = map(np.sqrt, spreads)

@@ -178,7 +178,7 @@ def cluster_units(
 
     numbers = [np.arange(G)[:, None] for _ in models]
     if len(models) > 1:
-        # The second model's units are its own only where it answers a cluster otherwise.
+        # The second model has units of its own for clusters that it answers in another way.
         differs = np.bincount(clusters_N, (models[0] != models[1]).any(axis=1)) > 0
         numbers[1] = numbers[1] + G * differs[:, None]
     return (

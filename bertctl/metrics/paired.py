@@ -183,7 +183,7 @@ def bootstrap_difference(
             every kind there can be.
         clusters: (N,) number of each example's cluster.
     """
-    n, S = rows_a.shape  # of joined rows the first S columns are a's, the others b's
+    n, S = rows_a.shape  # joined rows have S columns of a, then S columns of b
     resamples = _affordable(resamples, n)
     changed = int((rows_a != rows_b).any(axis=1).sum())
     if possible is None:

@@ -102,7 +102,7 @@ def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
                 undefined=math.nan,
             )
         # The share of pairs of a hit and a miss in which the hit ranks higher. A miss is below the
-        # hits of higher groups, and below half of those of its own.
+        # hits of higher groups. Of the hits in its own group, half count as higher.
         misses_RG = all_RG - hits_RG
         pairs_R = n_hits_R * misses_RG.sum(axis=1)
         return ratio(

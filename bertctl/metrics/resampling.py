@@ -73,11 +73,17 @@ def defined_resamples(
 
 
 def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yields counts of resampled examples, (rows, M) at a time."""
+    """Yields the counts of the kinds in resamples, (r, M) for some resamples at a time.
+
+    Args:
+        counts_M: How often each kind occurs in the sample.
+        resamples: Number of resamples.
+        rng: Random generator.
+    """
     n = int(counts_M.sum())
     M = counts_M.size
-    # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which
-    # there are n.
+    # A resample is either one multinomial draw, which makes M binomial draws, or n draws of an
+    # example's number, each of which is faster.
     few_kinds = n >= 4 * M
     kind_of_example = np.repeat(np.arange(M), counts_M)
     for rows in chunk_sizes(resamples, max(M, 1 if few_kinds else n)):

@@ -81,7 +81,7 @@ class SentenceModules:
     default_prompt: str | None = None
     max_length: int | None = None
     lowercase: bool = False
-    # Not in the repr, of which the model_hash of an index is made.
+    # Not in the repr: the model_hash of an index is made of the repr, and must not change.
     similarity: str = field(default=COSINE, repr=False)
 
     @property

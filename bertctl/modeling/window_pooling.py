@@ -137,8 +137,8 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         *earlier_chunks, last_chunk = zip(
             *(torch.split(tensor, n_texts) for tensor in inputs.values()), strict=True
         )
-        # In training the activations of the last chunk alone are kept; the backward pass begins
-        # with it and computes those of the others again.
+        # In training, only the activations of the last chunk are kept. The backward pass begins
+        # with this chunk, and computes the activations of the earlier ones again.
         compute_vectors = vectors
         if torch.is_grad_enabled():
             compute_vectors = functools.partial(checkpoint, vectors, use_reentrant=False)

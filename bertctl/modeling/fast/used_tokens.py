@@ -168,7 +168,7 @@ class UsedRows(nn.Module):
         positions = self.places[ids]
         if self.training or bool((positions >= 0).all()):
             return functional.embedding(positions, self.weight, self.padding)
-        # Row 0 stands in for those that are not trained, until these are filled in.
+        # A token whose row is not trained gets the trained row 0 first, and its own row below.
         rows = functional.embedding(positions.clamp(min=0), self.weight)
         is_untrained = positions < 0
         rows[is_untrained] = self.whole[ids[is_untrained]].to(rows) * self.decay
@@ -183,8 +183,7 @@ class UsedRows(nn.Module):
 
         def decay(stepped_optimizer: Optimizer, *_: Any) -> None:
             """Multiplies `self.decay` by the decay of the step that was just taken."""
-            # The group is looked up in each step: accelerate puts others in place of those that
-            # were there.
+            # The group is looked up in each step, as accelerate replaces an optimizer's groups.
             (group,) = (
                 param_group
                 for param_group in stepped_optimizer.param_groups
