@@ -194,11 +194,12 @@ def read_attention(
         heads: Numbers of the heads to return, as typed; None for all.
 
     Returns:
-        In words `model`, `scores` (what the weights are the softmax of) and `cut` (tokens that were
-        left out); as arrays `tokens` (T,), `sides` (T,) as `sides_of`, the numbers of `layers` and
-        `heads` counted from 1, and `attentions` (L, H, T, T) from each token to each, whose rows
-        sum to 1. Where the family computes its scores so, also `queries` and `keys` (L, H, T, D),
-        and the `scaling` (L,) of their products before the softmax.
+        The name of the `model`; in `scores`, a sentence on how the attention is computed; in `cut`,
+        how many tokens were left out. As arrays: `tokens` (T,), their `sides` (T,) as `sides_of`
+        returns them, the numbers of `layers` and `heads` counted from 1, and `attentions`
+        (L, H, T, T) from each token to each, whose rows sum to 1. If the attention is the softmax
+        of products of queries and keys, also `queries` and `keys` (L, H, T, D), and the `scaling`
+        (L,) of the products.
 
     Raises:
         UsageError: A layer or head that the model does not have; a family without attention.

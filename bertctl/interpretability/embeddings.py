@@ -293,7 +293,11 @@ def _first_alone(network: Any) -> Iterator[None]:
     attention = last_layer.attention.self
 
     def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
-        """Returns the (B, 1, H) output of the last layer for the first of (B, T, H) tokens."""
+        """Returns the (B, 1, H) output of the last layer for the first of (B, T, H) tokens.
+
+        The query is the first token's, the keys and values are those of all tokens. `attention` is
+        the module of the last layer that computes these.
+        """
         cls_states = states[:, :1]
         projected = attention.query(cls_states), attention.key(states), attention.value(states)
         query, key, value = (

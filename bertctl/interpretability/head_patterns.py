@@ -50,11 +50,11 @@ def measure_patterns(
     """Returns what each head attends to over a corpus; texts with nothing in them are left out.
 
     Returns:
-        How many `texts` were read, `tokens` attend, texts were `cut`; `counts`, how many tokens
-        have what a pattern names (patterns that no token has are left out everywhere); `columns` of
-        (L, H): the share of each pattern, the mean distance in tokens, the entropy of a token's
-        attention in nats, and the name of the pattern that gets most of the head's attention, else
-        `mixed`.
+        Three numbers: `texts` that were read, `tokens` that attend, and texts that were `cut`. In
+        `counts`, for each pattern the number of tokens whose text has a token that the pattern
+        names; a pattern without such tokens is left out everywhere. In `columns`, (L, H) arrays:
+        the share of each pattern, the mean distance in tokens, the entropy of a token's attention
+        in nats, and the name of the pattern that gets most of the head's attention, else `mixed`.
 
     Raises:
         UsageError: No text; a family without attention.

@@ -90,7 +90,7 @@ def walk_input(
         UnavailableError: Files that are not there, or can't be loaded.
     """
     source, length = find_encoder(name)
-    layer_count(source.config)  # refuses what has two stacks of them
+    layer_count(source.config)  # refuses a model of an encoder and a decoder
     if not text.strip():
         raise UsageError(
             "the text is empty", remedy='Give one, such as `embeddings=` "the bank of the river".'

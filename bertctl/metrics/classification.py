@@ -168,7 +168,7 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     Args:
         gold: (N, C) whether an example has a label; N at least 1.
         predicted: (N, C) the same for the answers.
-        average: Over which labels; the mean is over all C.
+        average: Name of the average over the labels. The macro average is over all C labels.
     """
     C = gold.shape[1]
     is_used_C = (gold | predicted).any(axis=0)

@@ -329,8 +329,8 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     Only the value and the interval of each are known.
 
     The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions
-    Newcombe's (1998, method 10). It is wider than a paired one where the models err on the same
-    examples, as they do.
+    Newcombe's (1998, method 10). It is wider than a paired interval if the models err on the same
+    examples, as they usually do.
 
     Args:
         a: A metric with an interval.

@@ -219,10 +219,9 @@ def best_threshold(
 def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) -> float:
     """Returns the threshold to store in a run.
 
-    It is that of `best_threshold`, halfway to the next question's odds.
-
-    Odds that differ in their last digits, as in a batch of another size, then fall on the same
-    side. Where answering none is best it lies below all odds.
+    It lies halfway between the odds of the last question that `best_threshold` answers and those of
+    the next one. Odds that differ in their last digits, as in a batch of another size, then fall on
+    the same side. If answering none is best, the threshold is below all odds.
 
     Args:
         scores: (N,) of each question's best answer that is not empty; N at least 1.

@@ -82,7 +82,7 @@ def allow_ends_within(network: Any) -> None:
     Here each of its texts is then computed alone, which gives the same answers.
 
     Args:
-        network: For sequence classification; its forward pass is replaced.
+        network: A network for sequence classification, whose forward pass is replaced.
     """
     forward = network.forward
     end = network.config.eos_token_id

@@ -113,9 +113,14 @@ def select_layers(model: "Model", layers: Sequence[int]) -> None:
 
 
 def _select_modules(network: "nn.Module", layers: Sequence[int]) -> None:
-    """Keeps these layers of a network, in place; layers count from 1.
+    """Removes all layers from a network's lists but the named ones, in place.
 
-    What has a layer's number or the number of layers as an attribute gets the new one.
+    Modules may know the number of their layer, or how many layers there are. These attributes are
+    changed as well.
+
+    Args:
+        network: A network with all its layers.
+        layers: Numbers of the layers that are kept, counted from 1.
     """
     from torch import nn
 

@@ -73,7 +73,7 @@ def _depth_outside_layers(
 
     Args:
         name: Name of the parameter in the encoder.
-        parts_apart: Depths by the beginning of such names, of the network's family.
+        parts_apart: Exceptions of the network's family: depths by the beginning of the name.
         depth_of_head: L + 1.
         is_after_layers: Whether layers come before it in the network's order.
     """

@@ -20,7 +20,7 @@ learns as well as the other with it."""
 
 
 def require_order_head(family: str, name: str) -> None:
-    """Refuses a family that transformers has no head for pairs of texts for.
+    """Refuses a family that has no head for the order of two texts in transformers.
 
     Args:
         family: Family of the model.

@@ -81,8 +81,8 @@ def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
 def make_inputs_agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
     """Makes the saved tokenizer produce the same inputs as bertctl, also with plain transformers.
 
-    Fields are set only where they differ, and in `init_kwargs` too, from which they are saved. In
-    transformers 5 the tokenizers of ALBERT and XLNet leave the token type ids out by themselves.
+    The names of the inputs and the sides of truncation and padding are set if they differ. (In
+    transformers 5, the tokenizers of ALBERT and XLNet leave out the token type ids, for example.)
 
     Args:
         saved_tokenizer: A tokenizer of transformers, changed in place.
@@ -92,13 +92,17 @@ def make_inputs_agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: boo
     names = ["input_ids", "attention_mask"]
     if has_segments:
         names.insert(1, "token_type_ids")
+    changes: dict[str, Any] = {}
     if set(saved_tokenizer.model_input_names) != set(names):
-        saved_tokenizer.model_input_names = saved_tokenizer.init_kwargs["model_input_names"] = names
-    if saved_tokenizer.truncation_side != "right":  # where texts are cut here
-        saved_tokenizer.truncation_side = saved_tokenizer.init_kwargs["truncation_side"] = "right"
+        changes["model_input_names"] = names
+    if saved_tokenizer.truncation_side != "right":  # bertctl cuts texts at their ends
+        changes["truncation_side"] = "right"
     side = "left" if pad_left else "right"
     if saved_tokenizer.padding_side != side:
-        saved_tokenizer.padding_side = saved_tokenizer.init_kwargs["padding_side"] = side
+        changes["padding_side"] = side
+    for name, value in changes.items():
+        setattr(saved_tokenizer, name, value)
+        saved_tokenizer.init_kwargs[name] = value  # which is saved
 
 
 def prepared_backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:

@@ -81,6 +81,7 @@ class SentenceHead(nn.Module):
                 "numbers of a vector"
             )
             raise UsageError(message, remedy=f"Give sizes of at most {size:,}.")
+        # It reads the vectors u and v of two texts, and |u - v|.
         self.classifier = nn.Linear(3 * size, classes) if classes else None
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:

@@ -76,6 +76,7 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     if mask is None:
         is_real = torch.ones(windows, width, dtype=torch.bool)
     else:
+        # All tokens of a window look at the same ones: at those that are no padding.
         is_real = mask[:, 0, -1]
     lengths = is_real.sum(1).numpy()
     order = np.argsort(-lengths, kind="stable")

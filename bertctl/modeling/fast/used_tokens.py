@@ -309,7 +309,7 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
     """Returns the numbers of all parameters, of those in memory, and of those that are trained.
 
     Args:
-        network: Before `train_used_rows`.
+        network: The network, before `train_used_rows` has replaced its word table.
         used: (U,) rows of the word table that texts use. The other rows are not in memory during
             the training; None if all are.
     """
