@@ -25,7 +25,7 @@ answer."""
 
 
 def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Average) -> Contributions:
-    """Returns F1 as in scikit-learn; 0 without the positive label in gold and answers.
+    """Returns F1 as in scikit-learn; 0 if neither gold nor answers have the positive label.
 
     Args:
         gold: (N,) label numbers, 0 to C - 1; N at least 1.

@@ -188,12 +188,15 @@ def bootstrap_difference(
     changed = int((rows_a != rows_b).any(axis=1).sum())
     if possible is None:
         possible = np.empty((0, 2 * S))
-    kinds, counts, place = resampling.counted_kinds(np.hstack([rows_a, rows_b]), possible)
+    kinds, counts, kind_of_example = resampling.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
     value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))
     interval = None
-    if method == "posterior":  # an interval of examples, whose number the design effect reduces
-        effect = design_effect(resampling.influence(difference, counts)[place], clusters)
+    if method == "posterior":
+        # The interval is that of examples. With clusters, they count as fewer: their number is
+        # divided by the design effect.
+        influences = resampling.influence(difference, counts)[kind_of_example]
+        effect = design_effect(influences, clusters)
         interval = statistics.posterior_interval(difference, counts / effect, seed=_SEED)
     if clusters is not None:
         # From here on clusters stand in the place of examples: a row is the number of a unit. The

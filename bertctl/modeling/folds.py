@@ -72,8 +72,8 @@ def make_folds(
 ) -> Folds:
     """Returns folds of rows: as many as requested, or fewer if labels or groups allow no more.
 
-    With `stratify`, a label can have a row in each fold only if it has as many rows. A label with a
-    single row stays in training in every fold, and does not limit their number.
+    With `stratify`, there are at most as many folds as the rarest label has rows. A label with a
+    single row does not count here: its row stays in training in every fold.
 
     Args:
         labels: (N,), or (N, C) for several labels.

@@ -451,8 +451,8 @@ class Encoder(_Saved):
         if "projection" in self.names:
             x = self.part("projection")(x)
         mask = None
-        # Attention is quicker without a mask, so one without padding is left out. In training on a
-        # GPU nobody looks: the CPU would have to wait for the GPU.
+        # Attention is quicker without a mask, so a mask without padding is left out. In training on
+        # a GPU, any mask is passed: to look at it, the CPU would have to wait for the GPU.
         is_ahead_of_gpu = self.training and input_ids.is_cuda
         if attention_mask is not None and (is_ahead_of_gpu or not bool(attention_mask.all())):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
