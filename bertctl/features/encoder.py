@@ -142,8 +142,8 @@ class VectorSpec:
 
 def frozen_engine(loaded: "Model", compute: Compute) -> Engine:
     """Returns the engine of a bare encoder, as `load_frozen` gave it."""
-    # Its weights have the precision already: under autocast the same products would come out
-    # differently.
+    # The weights have their precision already. With "fp32" the backend uses no autocast, under
+    # which the numbers would differ a little.
     backend = TorchBackend(loaded.network, loaded.has_segments, replace(compute, precision="fp32"))
     return Engine(backend, loaded.tokenizer, loaded.padding, compute)
 
@@ -564,16 +564,18 @@ def has_trained_pooler(loaded: "Model") -> bool:
 
 
 def _cls_last(loaded: "Model") -> bool:
-    """Returns whether [CLS] ends a text.
+    """Returns whether [CLS] ends an encoded text (True) or begins it (False).
 
     Raises:
-        UsageError: The model has no such token.
+        UsageError: The model puts no [CLS] before or behind a text.
     """
     number = loaded.cls_id
-    slots = Layout.of(loaded.tokenizer, pair=False).slots
-    if number in slots[0].ids:
+    slots = Layout.of(loaded.tokenizer, pair=False).slots  # special tokens, text, special tokens
+    ids_before_text = slots[0].ids
+    ids_behind_text = slots[-1].ids
+    if number in ids_before_text:
         return False
-    if number in slots[-1].ids:
+    if number in ids_behind_text:
         return True
     raise UsageError("the model puts no [CLS] into a text", remedy="Use `pooling=mean`.")
 

@@ -325,7 +325,7 @@ class TextEncoder:
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """Returns N encoded texts, or N pairs."""
-        # The caller's fault, so it is no error of the tokenizer as those in `_encode` are.
+        # `_encode` reports each error as one of the tokenizer. This one is the caller's.
         if pairs is not None and len(pairs) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(pairs)} second sentences")
         return self._encode(texts, pairs)

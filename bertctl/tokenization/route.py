@@ -122,13 +122,13 @@ class Route:
         return verdict
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        """Returns the ids of safe texts without special tokens.
+        """Returns the (T,) ids of all texts without special tokens, and (N,) tokens of each text.
 
-        These are (T,) ids of all texts, and (N,) tokens of each text.
-
-        A call with as few texts as there are cores splits long ones itself, if need be within a
-        word, so it always gets more.
+        Args:
+            texts: N texts that are safe, see `unsafe`.
         """
+        # Given no more texts than there are cores, `tokie` splits long texts, perhaps within a
+        # word. Empty texts make their number large enough.
         missing = max(0, _MORE_THAN_CORES - len(texts))
         ids, lengths = self._encode_flat([*texts, *[""] * missing], False)
         return ids, lengths[: len(texts)].astype(np.int64)
@@ -158,7 +158,11 @@ class Route:
         return len(self._tokenizer.pre_tokenizer.pre_tokenize_str(f"a{x}a")) == 3
 
     def _never_half_matched(self, x: str) -> bool:
-        """Returns whether `##x` is a token, or begins none: tokie is wrong about all others."""
+        """Returns whether `##x` is a token, or no token begins with it.
+
+        In all other cases `tokie` may take a word for complete that ends with the character: it
+        takes the beginning of a token for the token.
+        """
         continuation = f"##{x}"
         is_token = continuation in self._vocabulary
         begins_a_token = continuation in self._first_of_rest
@@ -179,7 +183,7 @@ def split_flat(ids: Array, lengths: Ints) -> list[list[int]]:
 
 
 def find_route(tokenizer: Tokenizer) -> Route | None:
-    """Returns the fast way for this tokenizer as it is now, or None where there is none.
+    """Returns the fast encoder of a tokenizer as it is now, by `tokie`; None if there is none.
 
     Args:
         tokenizer: with truncation and padding off.

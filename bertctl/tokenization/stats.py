@@ -138,8 +138,9 @@ class StatsCollector:
 def _tokens_kept(histogram: Ints) -> Ints:
     """Returns (L + 1,) how many tokens truncation to each length from 0 on keeps.
 
-    Truncation to n keeps a token of a text at each position up to n that it reaches, so that this
-    is a running sum of how many texts have at least each length.
+    Truncation to n tokens keeps the first token of all texts that have one, the second token of all
+    that have two, and so on to the n-th. So the result is a running sum of how many texts have at
+    least each length.
 
     Args:
         histogram: (L + 1,) how many texts have each length.

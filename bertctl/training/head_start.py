@@ -538,8 +538,10 @@ class _VectorTask:
         self, outputs: Any, batch: Batch, features: SampledFeatures, indices: Ints
     ) -> dict[str, Array]:
         """Returns (P, D) vectors of the windows' predictions."""
-        # A network for choices turns its outputs into one long column, of one score per choice.
-        if outputs.dim() == 2 and outputs.shape[1] == 1 != self._size:
+        # A network for multiple choice returns one score for each choice, so it reshapes the
+        # outputs of its last layer into a column. Here they are vectors, and get their shape back.
+        is_column = outputs.dim() == 2 and outputs.shape[1] == 1
+        if is_column and self._size != 1:
             outputs = outputs.reshape(-1, self._size)
         return dict(self._task.collect_outputs(outputs, batch, features, indices))
 
@@ -605,7 +607,8 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
 def _has_few_rows_of_labels(task: Task, labels: Array) -> bool:
     """Returns whether each text has one of many labels, and the average label has few rows.
 
-    With two labels, a rare one is rare in new texts, too, and so is each tag but `O`.
+    Only then do labels count alike in the regression. With two labels, a label that is rare here is
+    rare in new texts, too, and should stay so.
     """
     if task.name != "text-classification" or labels.ndim == 2:
         return False

@@ -26,11 +26,11 @@ class Signals:
     """
 
     def __init__(self, workers: Workers = ALONE) -> None:
-        self.together = False
+        self.together = False  # whether all processes are stopping, at the same place
         self._workers = workers
-        self._asked = 0
-        self._request = StopRequest()
-        self._is_interruptible = False
+        self._asked = 0  # number of the signal that is held back; 0 without one
+        self._request = StopRequest()  # tells a second request from an echo of the first one
+        self._is_interruptible = False  # whether a signal may raise at once
 
     def handle_signals(self) -> handled_by:
         """Handles the signals; what handled them before does so again afterwards."""
@@ -38,9 +38,9 @@ class Signals:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Lets a signal raise at any moment.
+        """Lets a signal raise at any moment within `with`.
 
-        Nothing changes here that a checkpoint would have to know.
+        It is for code that changes nothing that a checkpoint would have to contain.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
@@ -54,9 +54,9 @@ class Signals:
             self._is_interruptible = False
 
     def check(self) -> None:
-        """Raises what was held back.
+        """Raises the signal that was held back, if there is one.
 
-        Several processes do so at the same step, whichever of them was asked.
+        All processes raise at the same step, even if only one of them received a signal.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
@@ -66,6 +66,7 @@ class Signals:
         )
         if requests.any():
             self.together = True
+            # Ctrl-C, the first one of `STOPS`, comes before the other signals.
             raise_for(SIGINT if requests[0] else STOPS[int(requests.argmax())])
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002

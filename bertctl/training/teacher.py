@@ -58,15 +58,14 @@ class Teacher:
     def answers(
         self, splits: Sequence[Rows], counts: Sequence[int], listener: Listener = SILENT
     ) -> TeacherAnswers:
-        """Returns the logits for some splits, one behind the other.
+        """Returns the teacher's logits for all rows of some splits, one split behind the other.
 
-        There is an entry for each row, of tags for each word.
-
-        They lie in files, which are made where they were not computed before.
+        There are logits for each row, or for each word if the teacher tags words. They lie in files
+        of the cache; those that are missing are computed now.
 
         Args:
             splits: The rows.
-            counts: How many answers each split has.
+            counts: How many answers each split has: its rows, or their words.
             listener: Receives progress.
         """
         pairs = zip(splits, counts, strict=True)

@@ -571,7 +571,9 @@ class TimeLimitedSteps(StepPlan):
         if self._planner.costs.is_measured or self._planner.steps_seen < _FEWEST_MEASURED:
             return False
         is_first_time = self._sampled_at == 0
-        is_halfway = state.step >= self.steps // 2 > 2 * self._sampled_at
+        middle = self.steps // 2
+        # A middle close to the first sample would tell nothing new.
+        is_halfway = state.step >= middle > 2 * self._sampled_at
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:
@@ -633,10 +635,10 @@ class _Work:
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
 
     def _of_width(self, width: Any) -> Any:
-        """Returns the work of a row of so many tokens, or of many rows, in tokens of short rows.
+        """Returns the work of a row of so many tokens, or of many rows: tokens, and their pairs.
 
-        A layer takes 24 d^2 operations for a token of d numbers, and 4 d for a pair of tokens. So a
-        pair counts as much as 1 / (6 d) tokens.
+        The unit is a token without its share of attention. A layer takes 24 d^2 operations for a
+        token of d numbers, and 4 d for a pair of tokens. So a pair counts as 1 / (6 d) tokens.
         """
         return width * (1.0 + width / (6.0 * self._hidden_size))
 

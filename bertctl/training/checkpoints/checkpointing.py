@@ -90,7 +90,8 @@ class Checkpointing:
 
     def after_step(self, state: TrainingState, *, epoch_over: bool) -> None:
         """Saves a checkpoint if one is due after this step."""
-        # Minutes pass at another step in each process: one of them is enough.
+        # The clocks of the processes differ, so an interval in minutes ends at another step in each
+        # process. All save a checkpoint as soon as it is due in one of them.
         is_due = np.array([self._due(state.step, epoch_over=epoch_over)], dtype=np.int64)
         if self._engine.workers.sum(is_due)[0]:
             self.note_random_states()

@@ -55,7 +55,7 @@ class BestModel:
             self._weights = None
 
     def load_back(self) -> None:
-        """Gives them back to the model."""
+        """Puts the best weights back into the model, from memory or from the disk."""
         if self._weights is None:
             self._model.load(self._folder.model)
         else:

@@ -402,7 +402,8 @@ def _evaluate(hooks: Hooks, state: TrainingState) -> None:
 def _is_new_best(evaluation: Evaluation, hooks: Hooks, state: TrainingState) -> bool:
     """Returns whether the weights are better than the best so far.
 
-    A tie goes to the earlier or to the lower loss.
+    Of equal values, the one with the lower loss is better if `hooks.breaks_ties`, else the earlier
+    one.
     """
     if hooks.breaks_ties and evaluation.value == state.best_value:
         return evaluation.loss < state.best_loss
