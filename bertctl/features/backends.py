@@ -145,8 +145,9 @@ def fastest_backend(
 ) -> str:
     """Returns the fastest of the backends that are installed, measured on some rows of the input.
 
-    Another one than torch has to be so much faster that it is `WORTH` its conversion. The speeds
-    are remembered for this machine and model. For a few rows nothing is converted or measured.
+    The model must be converted for other backends than torch, so these must be `WORTH` times as
+    fast. Speeds are remembered for this machine and model. For a few rows nothing is converted or
+    measured.
 
     Args:
         source: The model's files.
@@ -254,7 +255,7 @@ def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
 
 
 def _cosines(a: Floats32, b: Floats32) -> Floats:
-    """Returns (N,) cosines of (N, D) vectors with those of the same rows; 1 where both are 0."""
+    """Returns the (N,) cosines between two arrays of (N, D) vectors; 1 where both are 0."""
     x = a.astype(np.float64)
     y = b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)

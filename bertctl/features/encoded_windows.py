@@ -57,7 +57,7 @@ class EncodedWindows:
         owner: (U,) row that each window belongs to; ascending where tokens are asked for one by
             one.
         rows: How many texts there are, N.
-        truncated: Rows of which something was cut off.
+        truncated: Number of rows from which something was cut off.
         truncated_tokens: Tokens that were cut off.
         unknown: Unknown tokens.
         places: Where tokens come from, if vectors of single tokens are asked for; else None.
@@ -299,7 +299,7 @@ class _Side:
 
 
 def _add_lost_words(tokens: list[_Token], words: Sequence[str], unknown: int) -> None:
-    """Adds an unknown token for each word of which the normalizer has left nothing, in place.
+    """Adds an unknown token for each word that the normalizer has made empty, in place.
 
     Args:
         tokens: Tokens of a text, in the order of its words; the new ones are put between them.
@@ -327,8 +327,8 @@ def _token_places(
 ) -> TokenPlaces:
     """Returns where each token of the windows comes from: its characters, its word, its text.
 
-    Tokens of all texts get a running number, those of the first texts before those of the second
-    ones. `Layout.fill` puts these numbers where it otherwise puts ids, so that each token of a
+    Tokens get running numbers: first the tokens of all first texts, then the tokens of all second
+    texts. `Layout.fill` puts these numbers where it otherwise puts ids, so that each token of a
     window leads back to its span and word in `_Side`.
 
     Args:

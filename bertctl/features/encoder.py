@@ -113,11 +113,11 @@ class VectorSpec:
 
     @property
     def by_token(self) -> bool:
-        """Whether a row has as many vectors as tokens, or words."""
+        """Whether a row has a vector for each token or word, not one for the whole text."""
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Returns each layer with each pooling, for each of which a text gets a vector.
+        """Returns the pairs of a layer and a pooling; a text gets a vector for each pair.
 
         The poolings "pooler" and "model" (as the model's folder says) read the last layer only.
 
@@ -179,7 +179,7 @@ class Encoder:
         loaded: The model, as `load_frozen` gave it.
         spec: Which vectors to compute.
         engine: Computes its forward pass.
-        budget: Tokens of a batch; None for as many as suit the device.
+        budget: Tokens of a batch; None for the usual number on the device.
 
     Attributes:
         pairs: Layer and pooling of each vector that a text, or token, gets.
@@ -548,7 +548,7 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
     """Refuses a pooler that was never trained.
 
     Raises:
-        UsageError: The model has none, or its file lacks weights of it.
+        UsageError: The model has no pooler, or its file lacks weights of the pooler.
     """
     if not has_trained_pooler(loaded):
         message = f"'{source.name}' has no pooler with trained weights"

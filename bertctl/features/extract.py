@@ -278,7 +278,7 @@ def compute_features(
         listener: Receives progress messages.
 
     Returns:
-        Vectors of shape (N, D), those of several layers and poolings side by side.
+        (N, D) vectors. Vectors of several layers and poolings stand side by side.
 
     Raises:
         BertctlError: Any refusal: input, model, layers.
@@ -379,7 +379,7 @@ def extract(
     state_path, folder = _state_and_store(job, workers)
     earlier_path = _earlier_state_path(job, workers, state_path)
     shard = job.sharing.shard
-    if shard:  # it computes as one of so many processes, but waits for no other
+    if shard:  # it computes like one process of several, but waits for no other
         settings = settings | {"shard": list(shard)}
         workers = Workers(shard[0] - 1, shard[1])
     earlier = _left_by_an_earlier_attempt(job, earlier_path, settings)
@@ -551,7 +551,7 @@ def _compute_all(
         listener: Receives progress.
 
     Raises:
-        DataError: The input is not that of the earlier attempt.
+        DataError: The input is not the same as in the earlier attempt.
     """
     row_encoder = RowEncoder(
         encoder.engine.tokenizer,

@@ -13,8 +13,8 @@ class VectorNames:
 
     Attributes:
         layers: Names or numbers.
-        poolings: How the vector of a text is made of those of its tokens.
-        words: How the vector of a word is made of those of its tokens; None for no words.
+        poolings: How the vector of a text is made of the vectors of its tokens.
+        words: How the vector of a word is made of its tokens' vectors; None for no words.
         special_tokens: Whether [CLS], [SEP] and other special tokens count.
         normalize: Whether each vector is scaled to length 1.
         prompt: Name of the model's prompt that is put before each text; None for its default one.

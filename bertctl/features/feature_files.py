@@ -213,7 +213,7 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         has_yielded = True
         rows_end = first_row + len(row_group)
         columns = _row_columns(row_group, label_type, keep_text=layout.keep_text)
-        # Vectors begin to end are those of the group's rows, or of their tokens.
+        # The group's vectors, of its rows or of their tokens, are those from `begin` to `end`.
         begin = first_row
         end = rows_end
         if layout.by_token:

@@ -175,7 +175,7 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
     """Refuses `probe.repeats` where rows can't be held out anew.
 
     Raises:
-        UsageError: The recipe names validation rows, or its labels are those of words.
+        UsageError: The recipe names validation rows, or has labels of words.
     """
     if recipe.probe.repeats == 1:
         return
@@ -346,7 +346,7 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
     n_done = 0
 
     def done(count: int) -> None:
-        """Reports that so many more windows are computed."""
+        """Reports that `count` more windows are computed."""
         nonlocal n_done
         n_done += count
         listener.advance("features", n_done, total)

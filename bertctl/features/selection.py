@@ -181,7 +181,7 @@ class ProbeTrainer:
     ) -> TrainedProbe:
         """Returns the probe on one layer in one pooling, scored on each hold-out.
 
-        The probe is that of the first hold-out. Those of further ones only show how much the metric
+        The probe of the first hold-out is returned. Further hold-outs only show how much the metric
         depends on which rows are held out.
 
         Args:
@@ -240,7 +240,7 @@ class ProbeTrainer:
             return -np.inf
 
         # The strength of a mix is chosen on the plain mean of its layers: to learn a mix for each
-        # strength would take as many times as long.
+        # strength would multiply the time by the number of strengths.
         n_layers = len(layer.states)
         vectors_to_choose_on = train_vectors[sample]
         if layer.is_learned:
@@ -320,7 +320,7 @@ def labels_of(features: Features) -> Array:
 
 
 def _sentences(job: ProbeJob) -> Ints:
-    """Returns the number of each word's sentence, those of the training rows first."""
+    """Returns the number of each word's sentence; sentences of the training rows come first."""
     features: list[Any] = [job.features[split] for split in ("train", job.selection)]
     counts = np.concatenate([np.diff(split_features.starts) for split_features in features])
     return np.repeat(np.arange(len(counts)), counts)

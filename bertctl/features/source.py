@@ -27,7 +27,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.words import command, did_you_mean
 
 WORD_FORMATS = ("conll", "conllu")
-"""Formats of words that are split already, beside those of texts."""
+"""Formats whose texts are split into words already."""
 
 _WORD_SUFFIXES = (".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio")
 

@@ -39,7 +39,7 @@ class VectorLayout:
         layers: Names, K.
         size: D.
         dtype: float32 or float16.
-        by_token: Whether a row has as many vectors as tokens, or words.
+        by_token: Whether a row has a vector for each token or word, not one for the whole text.
         pooling: Its name, `none` for tokens, or `words-...`.
         token_names: Name of each token id, for JSON lines of tokens; empty otherwise.
         keep_text: Whether texts are kept beside the vectors.

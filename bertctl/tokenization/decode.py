@@ -39,7 +39,7 @@ class Decoder:
         return self._tokenizer.decode_batch(rows, skip_special_tokens=False)
 
     def _ids(self, line: str, number: int) -> list[int]:
-        """Returns the ids of a line, without those of [CLS], [SEP] and padding.
+        """Returns the ids of a line, without the ids of [CLS], [SEP] and padding.
 
         `101 2293 102`, `[101, 2293, 102]` or `{"ids": [101, 2293, 102]}` -> `[2293]`.
 

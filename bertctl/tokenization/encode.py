@@ -264,7 +264,7 @@ def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[
 
 @contextmanager
 def _room_for(n_tokens: int) -> Iterator[None]:
-    """Turns errors of the file system into one with the bytes of so many tokens, within `with`.
+    """Turns errors of the file system into one that names the bytes of the tokens, within `with`.
 
     Raises:
         UnavailableError: In place of each `OSError`.
@@ -289,7 +289,7 @@ def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
 
 
 def _no_room(n_bytes: int) -> UnavailableError:
-    """Returns the error for a temporary folder without room for so many bytes of ids."""
+    """Returns the error for a temporary folder that has no room for the ids of texts."""
     return UnavailableError(
         f"{tempfile.gettempdir()}: no room for {human_bytes(n_bytes)} of token ids",
         remedy="Free some space there, or set TMPDIR to a folder with more.",
@@ -375,7 +375,7 @@ class TextEncoder:
         )
 
     def _decide(self, *sides: Sequence[str]) -> None:
-        """Looks for the faster library once so much text has come that it is worth loading."""
+        """Looks for the faster library once enough text has come to make loading it worthwhile."""
         self._characters += sum(map(len, chain.from_iterable(sides)))
         if self._characters > _WORTH_ROUTING * self.tokenizer.get_vocab_size():
             self.route = find_route(self.tokenizer)
@@ -385,7 +385,7 @@ class TextEncoder:
         """Returns the ids of texts without special tokens, in the order of the texts.
 
         Args:
-            route: The faster library. Texts for which it is not exact go to the reference.
+            route: The faster library. Texts that it may not encode exactly go to the reference.
             texts: N texts.
         """
         unsafe = route.unsafe(texts)  # positions of texts
@@ -409,7 +409,7 @@ class TextEncoder:
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         part_lengths = np.array([len(part_ids) for part_ids in ids], dtype=np.int64)
-        # The tokens of a text are those of its parts together, which follow each other.
+        # The parts of a text follow each other, so its length is the sum of theirs.
         first_parts = np.cumsum([0, *map(len, parts[:-1])])
         text_lengths = np.add.reduceat(part_lengths, first_parts)
         return Ragged.joined(np.concatenate(ids), text_lengths)

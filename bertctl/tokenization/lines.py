@@ -90,7 +90,7 @@ class LineReader:
         """Returns the error for a byte that is not UTF-8, with a likely encoding of the file.
 
         Args:
-            block: Lines, of which one has that byte.
+            block: Lines; one of them has that byte.
             at: Position of the byte in the block.
         """
         line = self._lines + block.count(b"\n", 0, at) + 1

@@ -152,7 +152,7 @@ def open_packed(folder: Path) -> PackedText:
 
 
 def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
-    """Yields the documents in batches of about `_CHARACTERS`, the last of which may be empty."""
+    """Yields the documents in batches of about `_CHARACTERS`; the last batch may be empty."""
     batch: list[Sequence[str]] = []
     characters = 0
     for document in documents:

@@ -58,7 +58,7 @@ Flat = tuple[NDArray[np.uint32], Ints]
 
 
 class Route:
-    """Fast encoder of one tokenizer, and the test of which texts it encodes exactly.
+    """Fast encoder of one tokenizer, with a test that finds the texts that it encodes exactly.
 
     Args:
         tokenizer: the reference, with truncation and padding off.

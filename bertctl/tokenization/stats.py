@@ -214,5 +214,5 @@ def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
 
 
 def _waste(tokens: int, padded: int) -> float:
-    """Returns the share of padding among `padded` tokens, of which `tokens` are none."""
+    """Returns the share of padding among `padded` tokens; `tokens` of them are no padding."""
     return 1 - tokens / padded if padded else 0.0

@@ -217,7 +217,7 @@ def _content(token: Any) -> str:
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
     """Returns BERT's pipeline around a vocabulary with one token per line.
 
-    It is that of google-research/bert `tokenization.py`. Options of the normalizer
+    It does what google-research/bert `tokenization.py` does. Options of the normalizer
     (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json` beside it.
 
     Args:
@@ -356,7 +356,7 @@ def _locate(name: str) -> Path:
     path = expanded_path(name)
     if name not in MODELS:
         is_file_name = path.suffix in (".json", ".txt")
-        # A name without a folder, of which there is no file, may still be that of a model.
+        # If there is no file of that name, and it names no folder, it may still be a model's name.
         if is_file_name and (path.exists() or path.parent != Path()):
             if not path.is_file():
                 message = f"{path} does not exist"

@@ -136,7 +136,7 @@ class TokenView:
         return 1 if is_within_word else 2
 
     def _style(self, i: int) -> str:
-        """Returns the colour of token `i`: by its word, or that of special or unknown tokens."""
+        """Returns the colour of token `i`: that of its word, of special or of unknown tokens."""
         if self._ids[i] == self._unknown:
             return _UNKNOWN_STYLE
         word = self._words[i]

@@ -58,7 +58,7 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
             kinds[_kind(token, prefix)].append((token, index))
 
     def longest_first(item: NamedId) -> tuple[int, int]:
-        """Sorts tokens by length without their mark, and those of one length by id."""
+        """Sorts tokens by length without their mark, and tokens of equal length by id."""
         token, index = item
         return -len(token.removeprefix(prefix)), index
 
@@ -195,7 +195,7 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
     missing = sorted([*split, *counter.most_unknown(None)], key=lambda w: (-w.count, w.word))
     costs = [word.cost for word in split]  # descending, as `most_split` has them
     unused = stats(tokenizer)["unused"]["count"]
-    # Numbers of new tokens: some round ones, as many as the vocabulary has free, and all words.
+    # Numbers of new tokens: some round ones, the vocabulary's unused tokens, and all words.
     candidates = (100, unused, 1000, 5000, 10000)
     steps = sorted({n for n in candidates if 0 < n < len(costs)} | {len(costs)})
     return {

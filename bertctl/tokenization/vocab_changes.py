@@ -39,7 +39,7 @@ class ChangedVocabulary:
     Attributes:
         tokenizer: the new one.
         kept: (K,) the old ids of the tokens that it has kept, in the order of the new ones.
-        words: words that have become tokens. Their ids follow those of the kept tokens.
+        words: words that have become tokens. Their ids follow the ids of the kept tokens.
         pieces: for each word the old ids of the tokens that it was split into.
         counts: (V,) how often each old token occurs in the corpus.
         goes_on: (V,) whether each old token continues a word.

@@ -224,7 +224,7 @@ class WindowEncoder:
         return texts
 
     def _check_room(self, text: TextWindows, length: int) -> None:
-        """Refuses a pair of which the text that stays whole leaves no room for the other.
+        """Refuses a pair if the text that stays whole leaves no room for the other text.
 
         The library would panic at it.
 

@@ -8,7 +8,7 @@ away.
 def forget_accelerator() -> None:
     """Lets the next `Accelerator` of this process take its own settings.
 
-    The library keeps those of the first one, and refuses another precision.
+    The library keeps the settings of the first one, and refuses another precision.
     """
     from accelerate.state import AcceleratorState
 

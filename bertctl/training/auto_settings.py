@@ -30,7 +30,7 @@ _LOWEST_RATE = 1e-5
 _HIGHEST_RATE = 5e-4
 
 _LORA_FACTOR = 10
-"""The learning rate of LoRA over that of training all weights; `docs/smaller.md` has the runs."""
+"""The learning rate of LoRA over the one for all weights; `docs/smaller.md` has the runs."""
 
 _LAYER_DECAY = 0.9
 
@@ -200,7 +200,7 @@ def _rounded_rate(rate: float) -> float:
 
 
 def layer_decay(traits: TrainingTraits) -> float:
-    """Returns the factor from a layer's rate to that of the layer below."""
+    """Returns the factor from a layer's learning rate to the rate of the layer below it."""
     can_decay = traits.n_layers > 0 and not traits.has_shared_layers
     return _LAYER_DECAY if can_decay else 1.0
 
@@ -297,7 +297,7 @@ def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
     training = recipe.training
     if training.max_steps is not None:  # the steps decide, not the epochs
         fitted.pop("training.epochs", None)
-    # An average needs as many evaluations as it is of, and each epoch ends with one.
+    # An average of n weights needs n evaluations, and each epoch ends with one.
     if "training.epochs" in fitted and training.average_best is not None:
         fitted["training.epochs"] = max(fitted["training.epochs"], training.average_best)
     n_epochs = fitted.get("training.epochs", training.epochs)
@@ -328,7 +328,7 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits, *, with_lora: b
     Args:
         chosen: Field -> value, of the fields that nobody gave.
         traits: What the values follow from.
-        with_lora: Whether the learning rate is that of LoRA, which does not follow from the labels.
+        with_lora: Whether the learning rate is for LoRA; then it does not follow from the labels.
     """
     rows = count(traits.n_rows, "row")
     if traits.n_labels > 2:

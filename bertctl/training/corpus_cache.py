@@ -99,7 +99,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     )
     for note in stored["notes"]:
         listener.say(note)
-    # Documents that were held out of the corpus, or those of `data.validation_file`.
+    # Documents that were held out of the corpus, or the documents of `data.validation_file`.
     documents = stored["held_out"] or [
         (document.id, "\n".join(document.sentences))
         for document in validation_corpora[0].documents(listener)

@@ -63,7 +63,7 @@ BASELINES_SHARE = 0.1
 _BUSY = 0.5  # share of an uncertain estimate from which on the machine is called busy
 _SCORED_ROWS = 256
 _HISTORY_LINE = 200  # bytes
-_MOST_PLANNED = 20_000  # batches that are looked at; those of later epochs are like them
+_MOST_PLANNED = 20_000  # batches that are looked at; later ones are assumed to be like them
 
 
 def estimate_run(
@@ -267,7 +267,7 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
     # A better model may be saved after each evaluation.
     evaluation_seconds = (seconds["evaluate"] + seconds["save"]) / evaluations
 
-    # With a limit, the baselines and the head start get no more than their shares of it.
+    # With a limit, the baselines and the head start get no more than their shares of the limit.
     start_seconds = seconds.get("start", 0.0)
     time_left = max(0.0, limit - start_seconds)
     baselines = min(seconds.get("baselines", 0.0), (FROZEN_SHARE + WORDS_SHARE) * time_left)
@@ -518,9 +518,9 @@ class Rehearsal:
 
 
 def extrapolate(timed: Floats, seconds: Floats, shapes: Floats) -> tuple[float, float]:
-    """Returns the seconds of N batches, predicted from those of K timed ones.
+    """Returns the seconds of N batches, predicted from the seconds of K timed batches.
 
-    The model is linear: a fixed cost of each batch, one per token and one per pair of tokens.
+    The model is linear: a batch has a fixed cost, a cost per token and a cost per pair of tokens.
 
     Args:
         timed: (K, 2) padded tokens of each timed batch, and the sum of its squared lengths.

@@ -563,7 +563,7 @@ def _interruption(training_run: _TrainingRun, *, terminated: bool) -> Interrupte
 
     Args:
         training_run: The run, stopped by Ctrl-C, SIGTERM or SIGHUP.
-        terminated: Whether it was one of the latter two.
+        terminated: Whether it was stopped by SIGTERM or SIGHUP.
     """
     state = training_run.state
     folder = training_run.folder

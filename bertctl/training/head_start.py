@@ -209,8 +209,8 @@ def _no_time(job: Job, started: float, listener: Listener) -> HeadStart:
 def _windows_in_time(job: Job, workers: Workers) -> Ints:
     """Returns the numbers of the training windows that are read, ascending.
 
-    With a time limit they are as many as can be read in the head start's share of it. Reading some
-    of them is timed first. If fewer than `FEWEST_ROWS` fit, none are returned.
+    A time limit may leave time for a part of the windows only; to know how many, the reading of
+    some is timed first. If there is time for fewer than `FEWEST_ROWS`, none are returned.
     """
     from bertctl.modeling.heads import last_layer
 
@@ -300,9 +300,9 @@ class _Start:
 
     Attributes:
         weight: (C, D) of the last layer.
-        bias: (C,) of it.
-        dense_weight: (D, D) of the layer before it; zeros where that stays as it is.
-        dense_bias: (D,) of it.
+        bias: (C,) of the last layer.
+        dense_weight: (D, D) of the layer before it; zeros if that layer stays as it is.
+        dense_bias: (D,) of the layer before it.
     """
 
     weight: Floats32
@@ -341,7 +341,7 @@ class _Start:
 
 
 def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
-    """Returns the weights that the head begins with, and those of its pooler if it changes.
+    """Returns the weights that the head begins with, and new weights of the pooler if it changes.
 
     The pooler stays as it is, or is made to pass the first token's state on. A pooler that was
     trained for something else, or never, keeps less of a text than the state of its first token.

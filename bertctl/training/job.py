@@ -75,7 +75,7 @@ class Job(ReadyRun):
         memory: Estimated bytes of memory of the whole run, see `estimate_memory`.
         checkpoint_size: Estimated bytes of a checkpoint, without its copy of the best weights.
         used_tokens: (U,) rows of the word table that are trained; None for all.
-        run: Function that carries the job out, with the arguments of `finetune.run`; None for that.
+        run: Function that carries the job out in place of `finetune.run`, with its arguments.
         started: `time.perf_counter()` before the recipe's files were read.
         chosen: What the preset `auto` chose, as a sentence; empty without it.
         teacher: Run whose answers are learned, where there is one.
@@ -109,7 +109,7 @@ class Job(ReadyRun):
     def training_features(self) -> Features:
         """Windows that training reads.
 
-        Windows of the training rows come first, then those of rows without labels.
+        Windows of the training rows come first, then the windows of rows without labels.
         """
         return joined_features(self.features)
 
@@ -461,7 +461,7 @@ def _memory_needed(
     parameters: tuple[int, int],
     longest: int,
 ) -> int:
-    """Returns the bytes that training needs on its device, about, with those of a teacher's layers.
+    """Returns about how many bytes training needs on its device, a teacher's layers included.
 
     Args:
         recipe: Recipe of the run.

@@ -195,7 +195,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     steepest = tried_rates[n_skipped + int(slopes.argmin())]
     minimum = tried_rates[lowest]
     # The losses scatter about their running mean. The mean itself scatters less, by this share,
-    # which is that of the exponential mean of white noise.
+    # as for the exponential mean of white noise.
     share = math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     deviation = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
     return document | {

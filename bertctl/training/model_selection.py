@@ -231,7 +231,7 @@ def average_entry(
 
 
 def _gain(value: float, best_value: float, metric: str) -> float:
-    """Returns by how much a metric is better than that of the best weights; else below 0."""
+    """Returns by how much a value is better than that of the best weights; below 0 if worse."""
     if higher_is_better(metric):
         return value - best_value
     return best_value - value
@@ -240,8 +240,8 @@ def _gain(value: float, best_value: float, metric: str) -> float:
 def _may_be_chance(mean: SplitResult, best: SplitResult, metric: str) -> bool:
     """Returns whether the 95 % interval of the difference of a metric on the same rows includes 0.
 
-    Metrics that predictions alone don't determine, such as those of scripts, have no interval.
-    Only equal values of them count as equal.
+    A metric that predictions alone don't determine, such as a script's, has no interval. Then the
+    result is whether both values are equal.
     """
     of_mean = mean.task.answers.contributions(mean.lines, metric)
     of_best = best.task.answers.contributions(best.lines, metric)
@@ -260,7 +260,7 @@ def average_sentence(
     split: str,
     keeps_mean: bool,
 ) -> str:
-    """Returns the scores of averaged weights beside those of the best weights, as a sentence.
+    """Returns a sentence with the scores of the averaged weights and of the best weights.
 
     Args:
         mean: Scores of the mean of the weights.

@@ -156,7 +156,7 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         corpus: Names of the corpora, and where each begins.
 
     Raises:
-        UsageError: The weights are not those of the corpora.
+        UsageError: A corpus has no weight, or a weight has no corpus.
         DataError: A corpus with a weight has no window, or no corpus has one.
     """
     section = recipe.pretraining

@@ -119,7 +119,7 @@ def start(
 def _agree_on_job(job: Job, workers: Workers) -> None:
     """Raises an error if the processes have different recipes, data or models.
 
-    Their numbers of threads may differ, as those of their machines do.
+    Numbers of threads may differ, as the machines of the processes do.
     """
     alike = job.recipe.with_fields("runtime", threads=None)
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}

@@ -6,7 +6,7 @@ from bertctl.config.schema import Recipe
 
 
 def steps_per_epoch(recipe: Recipe, examples: int) -> int:
-    """Returns the optimizer steps of a pass over so many examples."""
+    """Returns the optimizer steps of a pass over a number of examples."""
     return math.ceil(examples / recipe.training.batch_size)
 
 

@@ -223,7 +223,7 @@ def _write(file: Path, parts: Iterable[Floats32], shape: tuple[int, int]) -> Non
 
 
 def _read(file: Path, shape: tuple[int, int]) -> Floats32:
-    """Returns the answers in a file, of which only what is taken is read.
+    """Returns the answers in a file, mapped into memory.
 
     Raises:
         UnavailableError: A file that is damaged.

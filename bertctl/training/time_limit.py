@@ -248,7 +248,7 @@ class Planner:
 
         Args:
             seconds: Of the step.
-            position: Batches of the epoch that are done, with that of the step.
+            position: Batches of the epoch that are done, the step's batch included.
         """
         work = float(self._work_before[position] - self._work_before[position - 1])
         self.steps_seen += 1
@@ -373,7 +373,7 @@ class Planner:
         per_epoch = len(self._work_before) - 1
 
         def work_until(number: int) -> float:
-            """Returns the work of so many steps from the beginning, in epochs like this one."""
+            """Returns the work of the first `number` steps, in epochs like this one."""
             epochs, batches = divmod(number, per_epoch)
             return float(epochs * self._work_before[-1] + self._work_before[batches])
 
@@ -635,7 +635,7 @@ class _Work:
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
 
     def _of_width(self, width: Any) -> Any:
-        """Returns the work of a row of so many tokens, or of many rows: tokens, and their pairs.
+        """Returns the work of a row of `width` tokens, or of an array of them: tokens, and pairs.
 
         The unit is a token without its share of attention. A layer takes 24 d^2 operations for a
         token of d numbers, and 4 d for a pair of tokens. So a pair counts as 1 / (6 d) tokens.

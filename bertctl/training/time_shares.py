@@ -55,10 +55,10 @@ class ReadingPace:
 
     @classmethod
     def of(cls, *, tokens: int, seconds: float, cpu_seconds: float) -> "ReadingPace":
-        """Returns the pace of so many tokens.
+        """Returns the pace at which a number of tokens was read.
 
         Args:
-            tokens: That were read.
+            tokens: How many tokens were read.
             seconds: By the wall clock.
             cpu_seconds: Of all threads of this process.
         """
@@ -69,14 +69,14 @@ class ReadingPace:
         return cls(seconds / max(1, tokens), max(1.0, slowdown))
 
     def seconds_of(self, tokens: int) -> float:
-        """Returns the seconds of reading so many tokens."""
+        """Returns the seconds that reading a number of tokens takes."""
         return self.seconds_of_token * tokens
 
     def affordable_rows(self, seconds: float, *, tokens_of_row: float, n_outputs: int) -> int:
-        """Returns how many rows can be read and fitted in so many seconds.
+        """Returns how many rows can be read, and a regression fitted to them, in a given time.
 
         Args:
-            seconds: That may be spent.
+            seconds: Seconds that may be spent.
             tokens_of_row: Mean tokens of a row.
             n_outputs: Labels, times the words of a row where each word has one.
         """

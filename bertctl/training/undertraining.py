@@ -17,7 +17,7 @@ _REFERENCE_SHARE = 2 / 3
 """Share of the training after which a score is compared with the last one."""
 
 _PAIRED_NOISE = 0.7
-"""Standard error of the difference of two evaluations of one run, as a share of that of one score:
+"""Standard error of the difference of two evaluations of one run, over the one of a single score:
 most examples get the same answer in both."""
 
 _STANDARD_ERRORS = 2.0

@@ -149,7 +149,7 @@ class Checkpoints:
         return None
 
     def _compare_history(self, saved_history: Path) -> None:
-        """Warns if history.jsonl no longer begins with what the checkpoint has of it."""
+        """Warns if history.jsonl no longer begins with the checkpoint's copy of it."""
         history = self._folder.history
         if saved_history.exists():
             saved_bytes = saved_history.read_bytes()

@@ -82,7 +82,7 @@ class Checkpointing:
         self._random = random_states(engine.workers)
 
     def note_random_states(self) -> None:
-        """Notes the random states that the next checkpoint saves, those of all processes.
+        """Notes the random states of all processes, which the next checkpoint saves.
 
         All processes must call it at the same step, before any later random number is drawn.
         """

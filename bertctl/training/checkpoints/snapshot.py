@@ -169,7 +169,7 @@ def _restore_generators(
 
 
 def _advance_schedule(engine: TrainingEngine, step: int) -> None:
-    """Sets the schedule to where it stands after so many steps, without stepping through them."""
+    """Sets the learning rates to those of a step, without stepping through all steps before it."""
     rates = move_schedule(engine.schedule, step)
     for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate

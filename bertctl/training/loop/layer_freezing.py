@@ -141,8 +141,8 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
             lowest_depth = training.freeze_layers + 1
         else:
             lowest_depth = 0
-        # Depths are those of the embeddings (0), the layers, and the head. Each epoch adds one, so
-        # all are trained after as many epochs as there are depths from the lowest trained one up.
+        # The embeddings have the depth 0, then come the layers, then the head. Each epoch trains
+        # one depth more, from the head down to the lowest one that isn't frozen.
         depth_of_head = n_layers + 1
         needed = depth_of_head - lowest_depth + 1
         trains_embeddings = lowest_depth == 0

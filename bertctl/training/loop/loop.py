@@ -46,7 +46,7 @@ class Hooks:
     Attributes:
         on_log: Receives the figures of a line of history, every `training.log_every` steps and at
             the end of each epoch.
-        on_evaluate: Scores the validation rows with the present weights, those of this step.
+        on_evaluate: Scores the validation rows with the present weights; called with the step.
         is_better: Returns whether the first value of the primary metric is better than the second.
         on_better: Called when the weights of this step are the best so far.
         on_step: Called after each step and its evaluation, with whether that ends an epoch. May

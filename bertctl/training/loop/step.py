@@ -1,7 +1,7 @@
 """A training step: the forward and backward passes of one global batch.
 
 A global batch is split among the processes, and each process splits its part into micro-batches.
-The gradients are those of the whole batch, however it is split.
+The gradients are the gradients of the whole batch, however it is split.
 
 Letters: B windows in a global batch.
 """
@@ -52,7 +52,7 @@ def step_with_oom_retry(
     rng: WindowRandom,
     micro_batches: MicroBatches,
 ) -> StepResult:
-    """Takes a training step, and repeats it in twice as many micro-batches if memory runs out.
+    """Takes a training step; if memory runs out, repeats it with twice the number of micro-batches.
 
     The result does not depend on the number of micro-batches.
 
@@ -134,7 +134,7 @@ def training_step(
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
     local_losses = np.sum([loss.tolist() for loss in losses], axis=0)
     if objective.spans_batch and not workers.is_first:
-        # Each process has computed the whole losses: those of the first one are enough.
+        # Each process has computed the losses of the whole batch. They must be counted once.
         local_losses = np.zeros_like(local_losses)
     global_losses = workers.sum(local_losses)
     return StepResult(dict(zip(names, global_losses.tolist(), strict=True)), norm)
