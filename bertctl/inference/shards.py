@@ -3,7 +3,7 @@
 The result is that of one machine.
 
 `predict` and `extract-features` deal out whole chunks of rows (`answer_parts.py`,
-`features/extract.py`). Where OUT has `{shard}` in its name, each shard is a file under its own
+`features/extract_rows.py`). Where OUT has `{shard}` in its name, each shard is a file under its own
 name, and there is nothing to merge.
 
 The metrics of `evaluate` are about all rows, so it shares the work as processes do

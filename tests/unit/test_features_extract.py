@@ -23,12 +23,12 @@ from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.features import chunks as chunks_module
-from bertctl.features import extract as extract_module
+from bertctl.features import extract_rows as extract_module
 from bertctl.features import feature_files
 from bertctl.features.chunks import chunks
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
-from bertctl.features.extract import extract
 from bertctl.features.extract_job import ExtractJob
+from bertctl.features.extract_rows import extract
 from bertctl.features.source import Input
 from bertctl.inference.engine import Engine
 from bertctl.modeling.build import load_frozen
