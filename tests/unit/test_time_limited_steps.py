@@ -14,7 +14,9 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.training.loop.optim import LinearRates, build_optimizer, build_schedule, change_steps
-from bertctl.training.time_limit import Planner, RunCosts, TimeLimitOutcome, longer_training
+from bertctl.training.run_costs import RunCosts
+from bertctl.training.step_planner import Planner
+from bertctl.training.time_limit import TimeLimitOutcome, longer_training
 from bertctl.training.time_shares import HEAD_START_SHARE, ReadingPace, time_reading
 from bertctl.words import seconds_in
 
