@@ -40,7 +40,8 @@ from bertctl.runtime.machine import existing_folder, free_bytes
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.checkpoints.checkpoint import KEPT, Checkpoints
 from bertctl.training.checkpoints.snapshot import random_states, take
-from bertctl.training.head_start import sampled_windows, starts_head
+from bertctl.training.head_start import starts_head
+from bertctl.training.head_vectors import sampled_windows
 from bertctl.training.job import Job, prepare
 from bertctl.training.loop.loop import TrainingState, plan_epoch
 from bertctl.training.loop.step import training_step

@@ -14,7 +14,8 @@ from bertctl.config.schema import Recipe
 from bertctl.inference.engine import Engine
 from bertctl.progress import SILENT
 from bertctl.runtime.launch import ALONE
-from bertctl.training.head_start import SampledFeatures, _fit, head_vectors, start_head
+from bertctl.training.head_start import _fit, start_head
+from bertctl.training.head_vectors import SampledFeatures, head_vectors
 from bertctl.training.job import prepare
 
 OF_EACH_KIND = ("bert", "distilbert", "gpt2", "roberta", "t5", "xlnet")

@@ -19,13 +19,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE
 from bertctl.training.finetune import run
-from bertctl.training.head_start import (
-    SampledFeatures,
-    announcement,
-    head_vectors,
-    sampled_windows,
-    start_head,
-)
+from bertctl.training.head_start import announcement, start_head
+from bertctl.training.head_vectors import SampledFeatures, head_vectors, sampled_windows
 from bertctl.training.job import Job, prepare
 from tests.tiny_recipes import tiny_recipe
 
