@@ -81,7 +81,7 @@ def open_encoder(
     sample: Rows,
     listener: Listener = SILENT,
 ) -> Encoder:
-    """Returns the encoder on the job's backend.
+    """Returns the encoder on the job's backend, once its vectors agree with those of torch.
 
     Args:
         source: The model's files.
@@ -97,6 +97,7 @@ def open_encoder(
     """
     if job.backend == "torch":
         return Encoder.open(source, spec, compute)
+    # The graph is made of fp32 weights, whatever the precision that it is computed in.
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
     n_layers = layer_count(source.config)
     # Names of the graph's outputs by the number of the hidden state; the last one has its own name.

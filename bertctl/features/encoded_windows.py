@@ -407,7 +407,7 @@ def _is_read_here(
 
 
 def _words_after_first_text(sides: Sequence[_Side], first_tokens: Ragged) -> Ints:
-    """Returns (T,) word numbers of the second texts, counted on from the first text's last word.
+    """Returns (T,) word numbers of the second texts, which follow those of the row's first text.
 
     Args:
         sides: The first and the second texts of N rows.

@@ -90,7 +90,7 @@ class VectorSpec:
             windows: How the windows of a long text are pooled.
 
         Raises:
-            UsageError: A layer or pooling that there is none of, or one that is learned.
+            UsageError: An unknown layer or pooling, or a learned one.
         """
         if names.words is not None:
             check_poolings([names.words], of="words")
@@ -346,7 +346,7 @@ class Encoder:
             if per_row is None:  # a text has words up to the last one that a token belongs to
                 per_row = np.zeros(windows.rows, dtype=np.int64)
                 np.maximum.at(per_row, row_of, words + 1)
-            # Words of all rows are numbered through. From here on there is a vector for each word.
+            # The words of all rows get running numbers. From here on, there is a vector for each.
             words_before = np.cumsum(per_row) - per_row
             word_of = words_before[row_of] + words
             vectors, spans = _by_word(

@@ -69,7 +69,12 @@ class ExportedEncoder:
     def texts(
         self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
     ) -> list[Floats32]:
-        """Returns (N, D) vectors of the rows, in a list of one."""
+        """Returns a list of one array: the (N, D) vectors of the rows.
+
+        Args:
+            windows: Windows of N rows; the vectors of a row's windows become one vector.
+            done: Called with the number of windows of each batch.
+        """
         encoded = windows.encoded
         vectors = np.empty((len(windows.owner), self.sizes[0]), dtype=np.float32)
         padding = self.engine.padding
@@ -80,7 +85,8 @@ class ExportedEncoder:
             if done is not None:
                 done(len(indices))
 
-        if len(windows.owner) != windows.rows:
+        has_several_windows = len(windows.owner) != windows.rows
+        if has_several_windows:
             vectors = join_windows(
                 vectors,
                 owners=windows.owner,

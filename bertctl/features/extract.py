@@ -138,7 +138,7 @@ def _opened_on_backend(
         raise UsageError(
             "`backend=auto` may choose another one on the machine of each shard", remedy=remedy
         )
-    if job.backend not in ("auto", "torch"):
+    if job.backend not in ("auto", "torch"):  # a converted graph computes on the CPU
         if runtime.precision == "auto":
             precision = "fp32"
         else:

@@ -172,23 +172,23 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
-    """Returns the Parquet type of all labels: text if they are of several kinds.
+    """Returns the Parquet type of the column of labels: text if labels have several types.
 
-    Whole numbers beside decimal ones are decimal. It is None for lists, whose type Parquet finds
-    out, and without labels.
+    A mixture of whole and decimal numbers is decimal. The type is None if there are no labels, and
+    if they are lists, whose type Parquet finds out.
     """
     import pyarrow as pa
 
     kinds = {type(row.get("label")) for row in stored_rows(folder)} - {type(None)}
-    known = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     if not kinds:
         return None
     if kinds == {int, float}:
-        return known[float]
+        return types[float]
     if len(kinds) > 1:
-        return known[str]
+        return types[str]
     [kind] = kinds
-    return known.get(kind)
+    return types.get(kind)
 
 
 def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":

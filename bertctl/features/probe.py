@@ -131,7 +131,9 @@ def prepare(
 
 
 def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
-    """Returns how tokens become one vector: of a word its first token is read, as in fine-tuning.
+    """Returns the poolings to compare: how the vectors of tokens become one vector.
+
+    Words have a single one, their first token, as in fine-tuning.
 
     Raises:
         UsageError: A task without one label per text or word; a pooling of texts for words, or of

@@ -267,9 +267,12 @@ class ProbeTrainer:
         return metric, fitted
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
-        """Returns the training rows that the strength is chosen on.
+        """Returns which training rows the strength of the regularisation is chosen on.
 
         These are all rows; for words, the words of a seeded sample of sentences.
+
+        Args:
+            rows: Indices of the training rows or words.
         """
         if not self._job.by_word:
             return slice(None)

@@ -155,7 +155,7 @@ def rows_of_split(
 def _with_text(rows: Rows) -> Rows:
     """Returns rows with a column `text`; if they have words instead, these are joined by blanks.
 
-    Output files show it, and chunks are sized by it.
+    Output files show the text of a row, and chunks are sized by the lengths of texts.
     """
     if rows.has("text") or not rows.has("words"):
         return rows

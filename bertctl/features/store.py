@@ -109,7 +109,7 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
-        """Opens the arrays of the folder, each cut to what `state` says, or all of them empty."""
+        """Opens the folder's arrays: as long as they were at `state`, or empty if it is None."""
         if state is None:
             # The hidden lock file stays: the caller holds it.
             for file in folder.glob("[!.]*"):

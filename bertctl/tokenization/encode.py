@@ -90,9 +90,9 @@ class EncodedTexts:
                 pages.madvise(mmap.MADV_DONTNEED)
 
     def mapped(self) -> Self:
-        """Returns the same texts, with long ones in a file.
+        """Returns the same texts. `LARGE` tokens or more are moved from memory into a file.
 
-        The ids of `LARGE` and more tokens lie in a temporary file and are read when used.
+        It is a temporary file, which is read when the ids are used.
 
         Raises:
             UnavailableError: the disk of the temporary folder is full.
@@ -151,7 +151,7 @@ class EncodedTexts:
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
         """Returns the windows of texts as N texts of their own, for writers.
 
-        Windows of a text with several count as uncut, since together they have all its tokens.
+        If a text has several windows, they count as uncut, since together they have all its tokens.
         Unknown tokens, which writers do not need, are not counted.
         """
         windows: list[Encoding] = []

@@ -89,13 +89,14 @@ class LongText:
 
         Args:
             lengths: (N,) tokens of each text, special tokens included.
-            special: how many of them are special.
-            pair: whether they are pairs, over which there are no windows.
+            special: Special tokens of a text.
+            pair: Whether the texts are pairs, which are never read in windows.
 
         Returns:
-            The `texts`, those that are `too_long`, the share of all tokens that is `kept` by the
-            modes that cut, the `windows` of all texts in that mode, the `most_windows` of one, and
-            the mode that is `advised`.
+            Numbers of `texts` and of texts that are `too_long`. The share of all tokens that is
+            `kept` by the modes that cut (head, tail, head-tail). For the mode `window`, the number
+            of `windows` of all texts, and the `most_windows` of one text. The mode that is
+            `advised`.
         """
         # One window, and one more for each step that the rest of a text needs, rounded up. `//`
         # rounds down, so subtracting a negative quotient rounds up.

@@ -73,13 +73,15 @@ def pack(
     documents: int = 0,
     listener: Listener = SILENT,
 ) -> PackedText:
-    """Encodes corpora into a folder, which takes its name when it is whole, and opens it.
+    """Encodes corpora and writes their ids into a new folder, which is returned opened.
+
+    The folder has its name only when it is complete.
 
     Args:
         corpora: documents of each corpus, and sentences of each document. Documents without a token
             are left out.
         tokenizer: with truncation and padding off.
-        folder: to make; the same texts give the same bytes.
+        folder: The new folder; the same texts give the same bytes.
         documents: how many there are, for the progress; 0 where nobody knows.
         listener: told of the progress.
 
@@ -131,10 +133,10 @@ def pack_in_memory(documents: Documents, tokenizer: Tokenizer) -> PackedText:
 
 
 def open_packed(folder: Path) -> PackedText:
-    """Returns what `pack` left in a folder: the ids mapped, the places in memory.
+    """Returns what `pack` wrote into a folder: ids that stay in the file, positions in memory.
 
     Raises:
-        DataError: the folder is not what it left.
+        DataError: the folder is not as `pack` wrote it.
     """
     with loading(folder, remedy="Delete it: it is made anew."):
         names = ("ids", "words", "sentences", "documents", "corpora")
@@ -177,7 +179,7 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
     """Returns documents as one corpus, with ids of 32 bits.
 
     Sentences without a token are left out. A very long sentence becomes several ones, since the
-    library takes 600 bytes for a token of a single text.
+    library needs 600 bytes of memory for each token of a text that it encodes.
 
     Args:
         documents: Each as its sentences.

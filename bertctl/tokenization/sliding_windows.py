@@ -38,11 +38,12 @@ class SlidingWindows:
     ) -> tuple[Ints, Ints]:
         """Returns which items each window answers for: (U,) first ones and (U,) ends.
 
-        Windows overlap, so an item is in several. It belongs to the one with most context on its
-        poorer side: the smaller of its numbers of tokens to the left and to the right decides, and
-        the earlier window on a tie (google-research/bert `run_squad.py::_check_is_max_context`). Of
-        two neighbours the later one wins just if the item has more to its left there than to its
-        right in the earlier one. So what a window answers for is one range of items.
+        Windows overlap, so an item can be in several of them. Its context in a window is the number
+        of tokens to its left or to its right in the window, whichever is smaller. The window in
+        which it has the most context answers for it; on a tie, the earlier one does
+        (google-research/bert `run_squad.py::_check_is_max_context`). Of two neighbouring windows,
+        this is the later one if the item has more tokens to its left there than to its right in the
+        earlier one. So a window answers for one range of items.
 
         Args:
             tokens_before: (M + 1,) tokens before each item; None where items are tokens.

@@ -70,7 +70,7 @@ class ChunkEncoder(Protocol):
 
 
 def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any], None]) -> Totals:
-    """Encodes all chunks in the calling thread while another thread writes those before, in order.
+    """Encodes chunks one after the other, while another thread writes the ones before, in order.
 
     Args:
         chunks: Of texts.

@@ -72,11 +72,11 @@ def open_tokenizer(
 
     Args:
         name: catalog name, folder, run folder, hub id, or a file `*.json` or `*.txt`. None is
-            `bert-base`; where that is not cached and the package of `minilm` is installed, its
-            identical vocabulary is used, and said.
+            `bert-base`. If that is not cached, but the package of `minilm` is installed, `minilm`
+            stands in, which has the same vocabulary.
         lowercase: for a bare `vocab.txt` whose folder does not say it; must not contradict a
             `tokenizer.json`.
-        listener: is told of a stand-in, and of a tokenizer that is not BERT's.
+        listener: receives a message about a stand-in, and about a tokenizer that is not BERT's.
 
     Raises:
         UsageError: no such model, or lower-casing that is unknown or contradicts the file.
@@ -148,7 +148,8 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
         listed_tokens.update(config_tokens.values())
         # The two files may name a token for the same role.
         agrees = all(token_of_role.get(role, text) == text for role, text in config_tokens.items())
-        has_all_tokens = listed_tokens <= added.keys() and listed_ids in ({}, decoder)
+        lists_all_ids_or_none = listed_ids in ({}, decoder)
+        has_all_tokens = listed_tokens <= added.keys() and lists_all_ids_or_none
         if not agrees or not has_all_tokens:
             return None
         token_of_role |= config_tokens

@@ -110,6 +110,7 @@ def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
         "strip_accents": None,
         "tokenize_chinese_chars": True,
         "model_max_length": 512,
+        # Names such as `cls_token` for [CLS].
         **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
     }
     with replacing(folder) as aside:

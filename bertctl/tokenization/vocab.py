@@ -226,6 +226,7 @@ def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
         in_text = word.strip()
     ids: list[int] = tokenizer.encode(in_text, add_special_tokens=False).ids
     token_id = tokenizer.token_to_id(word.strip())
+    # A text `##ing` would be split at its marks, but a token of that name stands for itself.
     if len(ids) != 1 and token_id is not None:
         ids = [token_id]
     is_unknown = unknown_id(tokenizer) in ids and token_id is None  # `[UNK]` itself is known

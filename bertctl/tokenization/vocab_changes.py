@@ -177,7 +177,7 @@ def _shrink_model(model: dict[str, Any], new_ids: Mapping[int, int], kept_tokens
     Args:
         model: Its `vocab` is a list of tokens with scores (Unigram), or token -> id.
         new_ids: Old id -> new id of each token that stays.
-        kept_tokens: The same tokens. Only merges of them stay.
+        kept_tokens: The tokens that stay. A merge stays if its two parts and its result do.
     """
     if model["type"] == "Unigram":
         model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new_ids]

@@ -60,7 +60,7 @@ class Truncation:
             yield chunk
 
     def check(self, tokenizer: Tokenizer, *, pair: bool) -> None:
-        """Refuses lengths that leave no room.
+        """Refuses options that contradict each other, and a length that leaves no room.
 
         Raises:
             UsageError: no room for a token, a stride as long as the window, a stride without a
@@ -165,6 +165,7 @@ class WindowEncoder:
         else:
             inputs = list(zip(texts, pairs, strict=True))
         encoded = list(chain.from_iterable(map(self._encode, chunks(inputs))))
+        # With a stride, the windows of a text have all its tokens, so nothing is lost.
         if self._truncation.stride is None:
             lost = [text.full_length - len(text.windows[0]) for text in encoded]
             self.totals.truncated += sum(map(bool, lost))

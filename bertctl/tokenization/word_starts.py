@@ -44,7 +44,8 @@ class WordStarts:
         with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
             for chunk in chunks(texts):
                 for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
-                    # None becomes NaN, which differs from everything: a word of its own.
+                    # A token without a word has None, which becomes NaN. That differs from the
+                    # number of any neighbour, so the token is a word of its own.
                     words = np.array(encoding.word_ids, dtype=np.float64)
                     ids.append(np.array(encoding.ids, dtype=np.int32))
                     begins.append(np.diff(words, prepend=np.nan) != 0)
@@ -62,8 +63,9 @@ class WordStarts:
             texts: N.
             encoded: The same texts, encoded without special tokens.
         """
-        if self._goes_on is None:
-            return self.encode(texts)[2]
+        if self._goes_on is None:  # the texts must be encoded once more, for their words
+            _, _, begins_word = self.encode(texts)
+            return begins_word
         begins: Bools = ~self._goes_on[encoded.ids]
         first_tokens = encoded.starts[:-1][encoded.lengths > 0]
         begins[first_tokens] = True

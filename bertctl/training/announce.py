@@ -217,9 +217,10 @@ def _aligned_lines(values_by_line: dict[str, list[Any]]) -> tuple[list[str], int
 
 
 def _tags(job: Job, batch: Batch) -> list[str]:
-    """Returns the gold tag of each token of a batch's first sequence, `-` where none is learned.
+    """Returns the gold tag of each token of a batch's first sequence.
 
-    Empty for a task that has one answer for the whole text.
+    A token whose tag is not learned, such as [CLS], has `-`. For a task with one answer for the
+    whole text, the list is empty.
     """
     ids = batch.inputs["input_ids"]
     if batch.labels is None or batch.labels.shape != ids.shape or "words" not in job.task.columns:

@@ -173,8 +173,8 @@ def learning_rate(traits: TrainingTraits) -> float:
 def lora_learning_rate(traits: TrainingTraits) -> float:
     """Returns the peak learning rate of LoRA.
 
-    Its updates begin as nothing, and their matrices are small. The number of labels does not
-    change it: ten times the rate of full training is high already, and more was not measured.
+    It is ten times the rate of full training, as LoRA trains small matrices whose product begins at
+    zero. That is high already, so many labels do not make it higher; more was not measured.
 
     Example:
         >>> lora_learning_rate(

@@ -9,16 +9,17 @@ from bertctl.training.loop.loop import TrainingState
 def look_for_collapse(
     result: SplitResult, state: TrainingState, *, epoch_over: bool, strict: bool, listener: Listener
 ) -> None:
-    """Looks at the scores of an evaluation for a collapse.
+    """Warns if the model has collapsed: if it gives every example the same answer.
 
-    It notes in the training state which epochs ended in one.
+    The losses of the last epochs, as long as they all ended in a collapse, are kept in the training
+    state.
 
     Args:
         result: of the evaluation.
         state: of the training.
         epoch_over: whether an epoch ends here.
         strict: whether a collapse is an error.
-        listener: is warned of one otherwise.
+        listener: receives the warning, if a collapse is no error.
 
     Raises:
         CollapsedError: a collapse, under `strict`.

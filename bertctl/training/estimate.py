@@ -77,7 +77,7 @@ def estimate_run(
 ) -> dict[str, Any]:
     """Times a few steps of the run that a recipe describes, and returns what the whole will take.
 
-    No file of it stays.
+    It leaves no file behind.
 
     Args:
         recipe: As `finetune` takes it, with all the same refusals.
@@ -590,7 +590,7 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line_bytes: float) -> di
     n_history_lines = job.steps // job.recipe.training.log_every + 2 * job.epochs
     run = model + int(n_scored_rows * line_bytes) + _HISTORY_LINE * n_history_lines
 
-    # Trainable states that wait to be averaged lie in the run, and again in each checkpoint.
+    # Weights that wait to be averaged are files of the run, and each checkpoint has copies of them.
     state = sum(file.stat().st_size for file in saved.checkpoints.glob("step-*/model.safetensors"))
     waiting = state * (job.recipe.training.average_best or 0)
     n_checkpoints = min(KEPT + 1, max(1, checkpoints))

@@ -392,7 +392,7 @@ class _TrainingRun:
             figures["samples"] = samples
         self._log(figures, engine)
 
-        if step > 0:  # the mean is of weights that were trained
+        if step > 0:  # weights that were never trained are no candidates for the average
             self.selection.offer(self.state, evaluation)
         self.writer.set_status("running", step=step)
         if step > 0:

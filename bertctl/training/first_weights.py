@@ -21,11 +21,11 @@ _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, sec
 
 
 def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
-    """Returns (V, at most `width`) vectors of length 1; zeros for a token without company.
+    """Returns (V, at most `width`) vectors of length 1; zeros for a token without neighbours.
 
-    The vectors are a factor of the positive pointwise mutual information of tokens that occur near
-    each other, which is what word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word
-    Embedding as Implicit Matrix Factorization").
+    The matrix of the positive pointwise mutual information of neighbouring tokens is factorised,
+    which word2vec does approximately (Levy and Goldberg 2014, "Neural Word Embedding as Implicit
+    Matrix Factorization").
 
     Args:
         windows: Of the training text. From a large one, windows are sampled evenly.
@@ -76,7 +76,7 @@ def _neighbours(windows: CorpusWindows, size: int) -> tuple[Ints, Ints, Floats32
     """
     from scipy.sparse import csr_array
 
-    # Of a large corpus, every so many windows one is read, so that they have `_MOST` tokens.
+    # Of a large corpus, only every n-th window is read, so that about `_MOST` tokens are read.
     step = math.ceil(int(windows.sizes.sum()) / _MOST)
     begins = windows.starts[::step]
     sizes = windows.sizes[::step]
@@ -94,7 +94,7 @@ def _neighbours(windows: CorpusWindows, size: int) -> tuple[Ints, Ints, Floats32
     ones = np.ones(len(ids), dtype=np.float32)
     tokens_of_pieces = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
     together = (tokens_of_pieces.T @ tokens_of_pieces).tocoo()
-    # A token's company with itself says nothing of other tokens.
+    # That a token occurs near itself says nothing about other tokens.
     is_pair = together.row != together.col
     return together.row[is_pair], together.col[is_pair], together.data[is_pair]
 

@@ -273,7 +273,7 @@ class _Start:
     def shared(self, workers: Workers) -> "_Start":
         """Returns the first process's weights in all processes.
 
-        Those of the other processes are zeros, so the sum is the first one's.
+        The other processes have zeros, so the sum over all processes is what the first one has.
         """
         return _Start(
             weight=workers.sum(self.weight),
@@ -343,10 +343,16 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
 
 
 def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> FittedHead:
-    """Returns the regression of the sample's labels.
+    """Fits a regression that predicts the sample's labels from vectors.
+
+    Args:
+        job: Made ready; its loss may have class weights.
+        sample: The windows, with the labels of their predictions.
+        vectors: (N, D) a vector for each prediction.
+        last: The network's last layer, which the regression will replace.
 
     Raises:
-        UnfittedError: None can be fitted.
+        UnfittedError: No regression can be fitted.
     """
     from threadpoolctl import threadpool_limits
 
@@ -357,6 +363,7 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
     seed = job.recipe.training.seed_of_init
     with threadpool_limits(1):  # products this small wait for each other on a busy machine
         if isinstance(last, ScoreHead):
+            # This layer computes `mean + deviation * z`. The regression is for z.
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
         if len(last.weight) == 1:

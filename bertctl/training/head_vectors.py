@@ -126,7 +126,7 @@ class SampledFeatures:
         return len(self.predictions)
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the numbers in `predictions` of the predictions that some of these windows make.
+        """Returns which of `predictions` some of these windows make, as indices.
 
         Args:
             indices: Numbers among these windows.

@@ -294,7 +294,9 @@ class Inputs:
 
 
 def check(recipe: Recipe, encoded: Encoded) -> Inputs:
-    """Returns what is known about a job without its network, whose rows are encoded.
+    """Checks the recipe of a job whose rows are encoded already, and returns the job's inputs.
+
+    No network is built.
 
     Raises:
         BertctlError: any refusal that needs no network.
@@ -321,7 +323,7 @@ def prepare(
         recipe: what to run.
         encoded: rows that were read and encoded before, for a recipe with the same `encoding_key`.
         rows_in_memory: split name -> rows in place of those in the recipe's files.
-        listener: hears what was guessed, held out, left out.
+        listener: receives what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: recipe, files, labels, model, device.
@@ -335,6 +337,7 @@ def prepare(
     )
 
     def features_of(loaded: Model) -> dict[str, Any]:
+        """Returns the encoded rows of each split, by its name."""
         if encoded:
             return encoded.features
         return encode_splits(read.task, read.data, read.recipe, loaded.tokenizer)
@@ -384,7 +387,8 @@ def assembled(
     from bertctl.modeling.fast.used_tokens import num_parameters, used_tokens
 
     compute = source.compute(recipe.runtime)
-    # Where the recipe left the number of the first choice open, the rows have told it.
+    # Of multiple choice: whether the file counts its choices from 0 or 1. If the recipe leaves it
+    # open, the rows have shown it.
     recipe = recipe.with_fields("data", first_choice=data.recipe.data.first_choice)
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)  # the new head is drawn at random
@@ -406,7 +410,7 @@ def assembled(
     trained_splits = [features[name] for name in TRAINING_SPLITS if name in features]
     token_batches = (_tokens(split, loaded.padding) for split in trained_splits)
     used = used_tokens(loaded.network, chain.from_iterable(token_batches))
-    # Parameters: all, those without unused rows of the word table, and of these the trained ones.
+    # Numbers of parameters: all; all but unused rows of the word table; and those that are trained.
     total, held, trained = num_parameters(loaded.network, used)
     memory = _memory_needed(
         recipe,
@@ -496,11 +500,12 @@ def _memory_needed(
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
     """Yields the token ids of encoded rows, a batch at a time.
 
-    Rows that are mapped from a file are given back in chunks, so that not all are in memory.
+    The ids may be mapped from a file. Their memory is given back after each chunk of rows, so that
+    never all of them are in memory.
     """
     for start in range(0, len(features.lengths), _ROWS_IN_MEMORY):
-        # Batches are formed within a chunk: sorted by length over all rows, each would touch pages
-        # all over the file.
+        # A batch has rows of similar lengths from one chunk. Such rows from all over the file would
+        # be in as many different pages of memory.
         for indices in evaluation_plan(features.lengths[start : start + _ROWS_IN_MEMORY], 512):
             yield features.collate(start + indices, padding).inputs["input_ids"]
         features.release_memory()

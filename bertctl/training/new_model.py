@@ -184,12 +184,12 @@ def _write(
     """Writes config.json and random weights of a BERT, as `save_pretrained` does.
 
     Args:
-        folder: Has its tokenizer's files.
+        folder: Folder that has the tokenizer's files already.
         size: As the recipe has it, for a message.
-        fields: Of its BertConfig.
+        fields: Fields of the model's BertConfig.
         tokenizer: Its number of tokens decides the size of the word table.
-        pairs: Whether it gets a head for pairs of sentences beside the masked-word head.
-        seed: Of the weights.
+        pairs: Whether the model has a head for pairs of sentences beside the masked-word head.
+        seed: Seed of the weights.
 
     Raises:
         UsageError: The fields make no BERT.

@@ -81,7 +81,7 @@ class RunWriter:
     ) -> None:
         """Writes predictions, the decision, metrics.json and performance.json.
 
-        The decision is written where there is one.
+        The decision says how scores become answers, such as by a threshold; not all tasks have one.
         """
         if not self._writes:
             return

@@ -98,7 +98,10 @@ class Teacher:
             return _read(file, shape)
 
     def _compute(self, rows: Rows, listener: Listener) -> Iterator[Floats32]:
-        """Yields the logits for rows, some thousand rows at a time, in the teacher's order."""
+        """Yields the logits for rows, some thousand rows at a time.
+
+        The columns are the teacher's outputs in their own order, not in the student's.
+        """
         run = self.run
         task = run.task.as_teacher()
         listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
@@ -168,24 +171,24 @@ def open_teacher(
 
 
 def teacher_hash(teacher: Teacher) -> str:
-    """Returns the hash of what decides the answers of a teacher, wherever it lies."""
+    """Returns the hash of a teacher's weights and of how it reads texts, but not of its folder."""
     recipe = teacher.run.recipe
-    read: list[object] = [
+    reading_settings: list[object] = [
         recipe.model.max_length,
         recipe.model.long_text,
         recipe.model.window_stride,
     ]
     if recipe.task == _QUESTIONS:
-        read.append(window_settings(recipe))
-    text = f"{teacher.run.source.content_hash()} {read}"
+        reading_settings.append(window_settings(recipe))
+    text = f"{teacher.run.source.content_hash()} {reading_settings}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _order_of_labels(run: NetworkRun, task: Task) -> tuple[int, ...]:
-    """Returns the teacher's output for each output of the student.
+    """Returns for each output of the student the index of the teacher's output with that label.
 
     Raises:
-        UsageError: Other labels, or several per row on one side alone.
+        UsageError: Teacher and student have other labels, or only one has several labels per row.
     """
     known = run.task.head()
     learned = task.head()

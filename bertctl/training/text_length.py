@@ -46,8 +46,8 @@ def length_for_rows(
 
     Args:
         recipe: Of the run; its `model.max_length` is the default.
-        data: Its rows. Those of folds are counted with the fold that is held out, as all folds
-            are to be trained alike.
+        data: Its rows. With folds, the rows of the fold that is held out are counted, too, so that
+            all folds get the same length.
         task: Fitted to the rows.
         source: The encoder, whose positions are the limit.
     """

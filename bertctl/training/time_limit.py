@@ -273,7 +273,8 @@ class TimeLimitedSteps(StepPlan):
         if self._is_warned:
             return
         self._is_warned = True
-        # The run ends now: what it takes until its end is the overrun and the time that is left.
+        # The run takes no further step. `overrun` counts its closing seconds from the limit on; the
+        # time that is left is added, to count them from now on.
         time_left = self._limit - used
         closing = self._planner.overrun(state.step, used) + time_left
         self._listener.warn(

@@ -107,7 +107,8 @@ def time_reading(
     larger_sample = windows[:_MORE_WINDOWS]
     if pace.seconds_of_token * int(lengths[larger_sample].sum()) > _TIMING_SHARE * seconds:
         return pace
-    return _time_once(read, larger_sample, lengths)  # the first time kernels are made
+    # The first reading was slowed by kernels that had to be compiled, so this one is more exact.
+    return _time_once(read, larger_sample, lengths)
 
 
 def _time_once(read: Callable[[Ints], None], windows: Ints, lengths: Ints) -> ReadingPace:

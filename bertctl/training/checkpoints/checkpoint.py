@@ -110,7 +110,7 @@ class Checkpoints:
             writer = threading.Thread(
                 target=carried(self._write_quietly), args=(snapshot, *begun), daemon=True
             )
-            # `start` raises if the system allows no more threads: then this one writes.
+            # `start` raises if the system allows no more threads. Then the present thread writes.
             with suppress(RuntimeError):
                 writer.start()
                 self._writer = writer
@@ -125,7 +125,7 @@ class Checkpoints:
         """
         if self._writer is not None:
             # Somebody waits for the writer now, so it gets the usual priority.
-            with suppress(OSError):  # not everybody may take a niceness back; or it has ended
+            with suppress(OSError):  # the thread has ended, or the user may not raise a priority
                 _set_niceness(self._writer, os.getpriority(os.PRIO_PROCESS, 0))
             self._writer.join()
             self._writer = None
@@ -209,8 +209,9 @@ class Checkpoints:
 
     def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
         """Writes a checkpoint at low priority, in a thread; `wait` raises what went wrong."""
-        # It takes what the training leaves. MiniLM on 2 cores with a checkpoint every 50 steps: 5 %
-        # of the time instead of 14 %. Once it is waited for it takes its share.
+        # At low priority, the thread uses only what the training leaves. With MiniLM on 2 cores and
+        # a checkpoint every 50 steps, that is 5 % of the time instead of 14 %. `wait` raises the
+        # priority again.
         _set_niceness(threading.current_thread(), 19)
         try:
             self._write(snapshot, part, begun)

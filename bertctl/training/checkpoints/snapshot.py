@@ -82,7 +82,7 @@ def restore(
         engine: Made as for a new run; changed in place.
         folder: Of the run; its model/ and history.jsonl are restored by the first process.
         seed: For the generators of processes that the checkpoint doesn't know.
-        listener: Receives a warning if the numbers won't be those of an undisturbed run.
+        listener: Receives a warning if the run will go on otherwise than without an interruption.
 
     Raises:
         UnavailableError: The tensors are not this model's.

@@ -101,7 +101,7 @@ class BestWeights:
 def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
     """Returns the mean of the tensors of equal names in safetensors files, in fp32.
 
-    Integers as in the first.
+    Tensors of integers are those of the first file.
     """
     from safetensors.torch import load_file
 

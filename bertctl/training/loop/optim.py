@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
     """Returns AdamW with bias correction.
 
-    Its two groups are decayed weights, and biases with normalisation weights.
-
-    With a layer decay, two such groups for the head and each layer down to the embeddings, each
-    with its own learning rate; the first group is the head's, whose learning rate is the one that
-    is logged.
+    It has two groups of parameters: those with weight decay, and those without (biases and
+    normalisations). With a layer decay, the head, each layer and the embeddings have two such
+    groups each, with a learning rate of their own. The first group is the head's; its learning rate
+    is the one that is logged.
 
     Args:
         network: its parameters that need a gradient are optimised.
@@ -201,9 +200,9 @@ def warmup_steps(settings: OptimizerSection, steps: int) -> int:
 
 
 def _undecayed(network: "nn.Module") -> set[str]:
-    """Names of biases, and of all parameters of normalisation layers.
+    """Returns the names of biases, and of all parameters of normalisation layers.
 
-    Layers are found by what they are, whatever the family calls them.
+    Normalisation layers are found by their class, since families give them different names.
     """
     from torch import nn
 

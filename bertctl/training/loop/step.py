@@ -239,7 +239,7 @@ def _across_batch(
 
     Args:
         engine: The network and the processes.
-        global_batch: The global batch, whose labels and the like the losses need besides outputs.
+        global_batch: The global batch, with the labels that the losses need besides the outputs.
         batches: This process's micro-batches.
         counted: Windows of each micro-batch that belong to the batch: 0 for a stand-in.
         sizes: Windows of each process.
@@ -292,8 +292,8 @@ def _carry_on_gradients(
     Args:
         engine: The network and the processes.
         batches: This process's micro-batches.
-        gradients: For each micro-batch, those with respect to the outputs of its own windows; none
-            for a stand-in.
+        gradients: For each micro-batch, the gradient with respect to the outputs of its windows. It
+            is empty for a stand-in, whose output counts nothing.
         random_states: States of the generators when each micro-batch was computed first.
     """
     import torch
@@ -312,7 +312,7 @@ def _carry_on_gradients(
 
 
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
-    """Returns the context of a backward pass, in which gradients are exchanged after the last one.
+    """Returns the context of a backward pass. Only the last pass of a step exchanges gradients.
 
     The processes add up the gradients of their micro-batches, and exchange the sums once.
 

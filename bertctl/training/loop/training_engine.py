@@ -113,11 +113,12 @@ def build_engine(
     if workers.count == 1:
         settings = {**_OF_ONE_PROCESS}
     else:
-        # Without it accelerate takes all cores for the threads of each process, and warns.
+        # Without this variable, accelerate takes all cores for the threads of each process, and
+        # warns.
         settings = {"OMP_NUM_THREADS": str(job.compute.threads)}
     with patch_environment(**settings):
         accelerator = _accelerator(job, folder, workers)
-    # A job that was made ready after this one may have set others.
+    # Another job, made ready after this one, may have set another number of threads.
     set_threads(job.compute.threads)
     if accelerator.num_processes != workers.count:
         message = (
@@ -136,7 +137,7 @@ def build_engine(
     has_relations = job.recipe.distillation.relations > 0
     if has_relations or not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
-    use_batched_attention(network, job.compute)  # of evaluations, as in the finished run's
+    use_batched_attention(network, job.compute)  # in evaluations, as the finished run will use it
 
     word_table = train_used_rows(network, job.used_tokens)
     optimizer = build_optimizer(network, job.recipe.optimizer)
@@ -170,10 +171,11 @@ def build_engine(
 def _is_recordable(job: "Job", workers: Workers) -> bool:
     """Returns whether the passes of a step can be recorded as CUDA graphs.
 
-    They can if each batch of a shape runs the same kernels, and the CPU waits for none.
+    They can if each batch of a shape runs the same kernels, and the CPU waits for none of them.
 
-    Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is
-    computed, and the exchange of gradients is not in the passes.
+    Other networks than `Network`, and class weights, make the CPU wait. The scaler of fp16 and
+    gradual unfreezing change what is computed. The exchange of gradients and a teacher's relations
+    are not part of the passes.
     """
     from bertctl.modeling.fast.torch_bert import Network
 
@@ -186,8 +188,8 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
         or training.class_weights
         or job.recipe.distillation.relations > 0
     )
-    is_meant = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
-    return is_meant and not varies and isinstance(job.loaded.network, Network)
+    is_requested = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
+    return is_requested and not varies and isinstance(job.loaded.network, Network)
 
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
