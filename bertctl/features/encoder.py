@@ -471,7 +471,8 @@ class Encoder:
         if not self.spec.special_tokens:
             special = np.isin(encoded.ids, self._special)
             n_special = np.add.reduceat(special, encoded.starts[:-1])
-            counts = np.maximum(counts - n_special, 1)  # a window without others still counts
+            # A window that has only special tokens counts as one token.
+            counts = np.maximum(counts - n_special, 1)
         return counts
 
 

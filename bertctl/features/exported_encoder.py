@@ -123,7 +123,8 @@ class ExportedEncoder:
             return encoded.lengths
         special = np.isin(encoded.ids, self._special)
         counts = encoded.lengths - np.add.reduceat(special, encoded.starts[:-1])
-        return np.asarray(np.maximum(counts, 1))  # a window without others still counts
+        # A window that has only special tokens counts as one token.
+        return np.asarray(np.maximum(counts, 1))
 
 
 def _check_spec(source: ExportFolder, spec: VectorSpec) -> None:

@@ -79,7 +79,7 @@ def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _write_npy(path: Path, layout: VectorLayout, folder: Path) -> None:  # noqa: ARG001
-    """Gives the file of the vectors its name: it is the output already."""
+    """Links the stored vectors.npy to the output: it has the output's content already."""
     link_file(folder / "vectors.npy", path)
 
 

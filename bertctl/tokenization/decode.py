@@ -21,6 +21,7 @@ class Decoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known = frozenset(tokenizer.get_vocab().values())
+        # Ids that are left out of texts.
         self._dropped = {*special_ids(tokenizer), *map(tokenizer.token_to_id, _PADDING)}
         self._lines = 0  # decoded so far, for the line numbers of messages
 

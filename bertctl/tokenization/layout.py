@@ -40,7 +40,7 @@ class Ragged:
 
     def count(self, value: int) -> Ints:
         """Returns (N,) how often `value` is in each row."""
-        # How often it is before each position of `flat`; the difference of two is a row's count.
+        # How often the value occurs before each position of `flat`. A row's count is a difference.
         count_before = starts_of(self.flat == value)
         counts: Ints = count_before[self.starts + self.lengths] - count_before[self.starts]
         return counts

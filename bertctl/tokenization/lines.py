@@ -34,8 +34,8 @@ class LineReader:
         self._file = file
         self._source = source
         self._replace = replace
-        self.replaced = 0
-        self.bytes = 0
+        self.replaced = 0  # characters that stand for bytes that are not UTF-8
+        self.bytes = 0  # of the lines read so far
         self._lines = 0  # read so far
 
     def __iter__(self) -> Iterator[list[str]]:

@@ -232,7 +232,7 @@ class _Bits:
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedArray(path, (), np.uint8, None)
-        self._rest = np.zeros(0, dtype=np.uint8)
+        self._rest = np.zeros(0, dtype=np.uint8)  # bits that do not fill a byte yet
 
     def append(self, bits: Bytes) -> None:
         """Adds (n,) bits, each a 0 or 1 in a byte of its own."""

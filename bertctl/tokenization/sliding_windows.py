@@ -139,5 +139,5 @@ def sliding_windows(
 
 
 def _of_tokens(end: Ints) -> Ints:
-    """Returns the tokens before each item where every item is one."""
+    """Returns the number of tokens before each item, if every item is a single token."""
     return np.arange(end.max(initial=0) + 1)

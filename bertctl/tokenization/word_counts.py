@@ -126,7 +126,7 @@ class WordCounter:
                         self._unknown_words[text[start:end]] += 1
 
     def most_split(self, limit: int | None = 20) -> list[CountedWord]:
-        """Returns words of several tokens, those first that cost the most tokens."""
+        """Returns words of several tokens, the most costly first; see `CountedWord.cost`."""
         counted = [
             CountedWord(self._word(ids), tuple(self._names[i] for i in ids), count)
             for ids, count in self._split.items()

@@ -195,7 +195,7 @@ def _rate_of_encoder(traits: TrainingTraits) -> float:
 
 
 def _rounded_rate(rate: float) -> float:
-    """Returns a rate within the limits, with one digit: a second one would look measured."""
+    """Returns a rate within the limits, with one digit; more would look like a measurement."""
     return float(f"{min(max(rate, _LOWEST_RATE), _HIGHEST_RATE):.0e}")
 
 

@@ -311,7 +311,7 @@ class _TrainingRun:
         job = self.job
 
         def keep_weights(step: int) -> None:
-            """Keeps the weights as the best so far, and notes it where they were written."""
+            """Keeps the weights as the best so far; if they were written, status.json says so."""
             if self.selection.keep():
                 self.writer.set_status(
                     "running", step=step, message=f"model/ holds the weights of step {step}"

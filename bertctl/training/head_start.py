@@ -202,6 +202,7 @@ def _windows_in_time(job: Job, workers: Workers) -> Ints:
     features = job.features["train"]
 
     def read(timed_windows: Ints) -> None:
+        """Reads windows as the head start will read its sample."""
         head_vectors(job, SampledFeatures(features, np.sort(timed_windows)), workers, SILENT)
 
     rng = np.random.default_rng(job.recipe.training.seed_of_init)

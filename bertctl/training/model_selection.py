@@ -95,9 +95,9 @@ class ModelSelection:
         return result
 
     def offer(self, state: TrainingState, evaluation: Evaluation) -> None:
-        """Keeps the weights for the average at the end.
+        """Keeps the weights for the average at the end, if they are among the best so far.
 
-        It does so if the recipe wants an average and they are among the best.
+        Without an average in the recipe, nothing is kept.
         """
         if self._averaging is not None:
             self._averaging.offer(state, evaluation, self._job.loaded)

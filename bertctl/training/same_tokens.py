@@ -84,5 +84,6 @@ def check_tokens(teacher: NetworkRun, source: ModelSource, task: Task, *, reason
 
 
 def _parts(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns the parts of a tokenizer's tokenizer.json, such as `model` and `normalizer`."""
     document: dict[str, Any] = json.loads(tokenizer.to_str())
     return document

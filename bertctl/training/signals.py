@@ -33,7 +33,7 @@ class Signals:
         self._is_interruptible = False  # whether a signal may raise at once
 
     def handle_signals(self) -> handled_by:
-        """Handles the signals; what handled them before does so again afterwards."""
+        """Handles signals within `with`; afterwards the handlers of before are back."""
         return handled_by(self._arrived)
 
     @contextlib.contextmanager

@@ -211,6 +211,7 @@ def _order_of_labels(run: NetworkRun, task: Task) -> tuple[int, ...]:
 
 
 def _kind(head: Mapping[str, object]) -> str:
+    """Returns in words how many labels a head gives each row."""
     if head["problem_type"] == "multi_label_classification":
         return "several labels per row"
     return "one label per row"

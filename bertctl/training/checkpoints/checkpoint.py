@@ -92,8 +92,8 @@ class Checkpoints:
         self._folder = folder
         self._hash = recipe_hash
         self._listener = listener
-        self._writer: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._writer: threading.Thread | None = None  # which writes a checkpoint at the moment
+        self._failure: BaseException | None = None  # of the writer, until `wait` raises it
         # File and step of its weights -> SHA-256, of files that many checkpoints have in common.
         self._known: dict[tuple[str, int], str] = {}
 
@@ -171,7 +171,7 @@ class Checkpoints:
         return any(self._folder.checkpoints.glob("step-*"))
 
     def clear(self) -> None:
-        """Deletes all of them: the run is finished."""
+        """Deletes all checkpoints, once the run is finished."""
         self.wait()
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
@@ -338,10 +338,16 @@ def restore_files(checkpoint: Checkpoint, folder: RunFolder) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Returns the files of a folder, and of those within it, but hidden ones."""
+    """Returns all files in a folder and its subfolders, except hidden ones."""
     return [path for path in sorted(folder.rglob("[!.]*")) if path.is_file()]
 
 
 def _set_niceness(thread: threading.Thread, niceness: int) -> None:
-    if sys.platform == "linux":  # where each thread has its own
+    """Sets the scheduling priority of a thread, on Linux, where each thread has its own.
+
+    Args:
+        thread: The thread.
+        niceness: As for the command `nice`: 19 is the lowest priority.
+    """
+    if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, thread.native_id or 0, niceness)

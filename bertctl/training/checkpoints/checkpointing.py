@@ -103,5 +103,5 @@ class Checkpointing:
             return
         self._flush()
         self._checkpoints.wait()
-        trim_heap()  # of the steps and of a scoring, before the copy comes on top
+        trim_heap()  # steps and scorings have left free memory in it, and the copy needs some
         self._checkpoints.save(take(self._engine, state, self._random), behind=behind)

@@ -32,7 +32,7 @@ class BestModel:
         self._model = model
         self._folder = folder
         self._when = when
-        self._weights: dict[str, Tensor] | None = None  # better than those on the disk
+        self._weights: dict[str, Tensor] | None = None  # the best ones, if not on the disk yet
 
     def keep(self) -> bool:
         """Keeps the model's weights as the best so far.

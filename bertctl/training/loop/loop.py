@@ -182,10 +182,10 @@ class StepPlan:
         self.steps = steps
 
     def begin_epoch(self, batches: Plan) -> None:
-        """Looks at the batches of the epoch that begins, or goes on."""
+        """Receives the batches of an epoch that begins, or in which a run is resumed."""
 
     def after_step(self, state: TrainingState) -> None:
-        """May change `steps`: a step was taken."""
+        """Called after each step; may change `steps`."""
 
     def after_evaluation(self, state: TrainingState) -> None:
         """Notes that an evaluation is over."""

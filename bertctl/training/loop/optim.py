@@ -152,7 +152,7 @@ class LinearRates:
         ]
 
     def __call__(self, step: int) -> float:
-        """Returns the share at a step."""
+        """Returns the learning rate at a step, as a share of the peak rate."""
         segment = next(segment for segment in reversed(self._segments) if segment.start <= step)
         return segment.share(step)
 
@@ -195,7 +195,7 @@ def change_steps(schedule: "LRScheduler", *, at: int, steps: int) -> None:
 
 
 def warmup_steps(settings: OptimizerSection, steps: int) -> int:
-    """Steps of the warm-up, rounded down as in google-research/bert."""
+    """Returns the steps of the warm-up, rounded down as in google-research/bert."""
     return int(steps * settings.warmup_fraction)
 
 
