@@ -227,7 +227,7 @@ class WindowEncoder:
     def _check_room(self, text: TextWindows, length: int) -> None:
         """Refuses a pair if the text that stays whole leaves no room for the other text.
 
-        The library would panic at it.
+        The library would crash on such a pair.
 
         Args:
             text: The pair, not truncated.

@@ -261,8 +261,8 @@ def _has_unused_parameters(job: "Job") -> bool:
     """
     import torch
 
-    # Layers that train later have no gradient yet, and yet the exchange includes them from the
-    # start.
+    # Layers that are unfrozen later have no gradient in the first steps, although they are part of
+    # the exchange.
     if job.recipe.training.gradual_unfreezing:
         return True
     network = job.loaded.network
