@@ -91,8 +91,9 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
     """Returns the files of a repository as the hub describes them; none is downloaded.
 
     Args:
-        files_of_hub: with `patterns`, all files that match one of them; else all of its `files`.
-        licence: whether to read the repository's description even without `patterns`, for the
+        files_of_hub: The repository. If it has `patterns`, all files that match one of them are
+            looked up, otherwise its `files`.
+        licence: Whether to read the repository's description even without `patterns`, for the
             licence in it. If that fails, the licence stays unknown.
 
     Raises:
@@ -120,14 +121,16 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
     names: Sequence[str] = files_of_hub.files
     if files_of_hub.patterns:
         all_names = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
+        matching = [name for name in all_names if files_of_hub.matches(name)]
         # With patterns, `files` are those that mark a complete copy. They are fetched last, so that
-        # a copy that was broken off has none of them (False sorts before True).
-        matching = filter(files_of_hub.matches, all_names)
-        names = sorted(matching, key=files_of_hub.files.__contains__)
+        # a copy that was broken off has none of them.
+        markers = [name for name in matching if name in files_of_hub.files]
+        names = [name for name in matching if name not in files_of_hub.files] + markers
     files = []
     for name in names:
         file = _remote_file(name, at_commit)
-        # The repository keeps the revision that was asked for, which may be a branch.
+        # It was looked up at the commit. Its `hub_files` have the revision that was asked for,
+        # which may be a branch.
         files.append(replace(file, hub_files=files_of_hub, licence=", ".join(licences)))
     if not files:
         raise UnavailableError(
@@ -173,11 +176,11 @@ def _remote_file(name: str, hub_files: HubFiles) -> RemoteFile:
 
 
 def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
-    """Returns the folder that holds the files of a repository, at their commit, all of them whole.
+    """Downloads the files of a repository, and returns the folder of their commit in the cache.
 
     Args:
-        files: of `look_up`.
-        listener: hears of the bytes.
+        files: The files as `look_up` returns them.
+        listener: Receives the progress in bytes.
 
     Raises:
         UnavailableError: bytes that are not what the hub says they are.
@@ -185,8 +188,9 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     """
     folder = Path()
     for file in files:
+        path = _bring_one(file, listener)
         # `1_Pooling/config.json` is one folder deeper than the snapshot.
-        folder = _bring_one(file, listener).parents[file.path.count("/")]
+        folder = path.parents[file.path.count("/")]
     if not files:
         return folder
 
@@ -196,7 +200,8 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     name_commit(hub_files.folder, hub_files.asked, last_file.commit)
     if hub_files.matches(MODULES) and not (folder / MODULES).exists():
         with contextlib.suppress(UnavailableError):  # the cache may be read-only
-            # That is how the library notes that the repository has no such file.
+            # huggingface_hub takes an empty file here to mean that the commit has no such file, and
+            # asks the hub no more.
             write_text(hub_files.folder / ".no_exist" / last_file.commit / MODULES, "")
     return folder
 
@@ -260,9 +265,9 @@ class _Growing(io.BufferedWriter):
         Raises:
             UnavailableError: The hub sends more than it has announced.
         """
-        sign_of_life(patience.PIECE_SECONDS)
+        sign_of_life(patience.PIECE_SECONDS)  # the next piece has this time to arrive
         if self.announced is not None and self.tell() + len(data) > self.announced:
-            self.truncate(0)
+            self.truncate(0)  # so that no later download goes on from these bytes
             raise UnavailableError(
                 f"the hub sends more than the {self.announced:,} bytes that it has announced"
             )
@@ -413,9 +418,11 @@ def _limit_answer(response: Any) -> None:
         status = f"{response.status_code} {response.reason_phrase}"
         raise UnavailableError(f"{status}, and it asks to wait {human_seconds(wait)}")
 
+    # The time limit must not end the download while huggingface_hub waits and tries again.
     sign_of_life(patience.ANSWER_SECONDS + wait)
     if response.is_error:
-        # huggingface_hub reads all of it for a message, and would unpack what is packed.
+        # huggingface_hub reads the whole body for a message. A body that it unpacks could grow to
+        # any size, so it is read as it is, up to a limit.
         response.headers.pop("Content-Encoding", None)
         response.stream = _bounded(response.stream)
 

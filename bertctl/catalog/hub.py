@@ -154,6 +154,8 @@ def fetch_folder(
     if folder is None:
         folder = _fetched(files, repo, noun, ways)
     file_paths = files.found_in(folder)
+    # If only the tokenizer is read, the lock may have more files than these.
+    reads_weights = "model.safetensors" in needed[-1]
     check_or_record(
         FilesToRead(
             kind="model",
@@ -161,7 +163,7 @@ def fetch_folder(
             files=file_paths,
             asked=revision or "main",
             revision=folder.name,
-            whole="model.safetensors" in needed[-1],
+            whole=reads_weights,
         )
     )
     return folder

@@ -104,14 +104,16 @@ class Lock:
     def check(self, snapshot: FilesToRead) -> None:
         """Refuses files that are not those of the lock.
 
-        Files of this disk with one name may have several parts, of which one must fit.
-
         Raises:
-            UnavailableError: One of them is not what the lock has, or the lock does not have them.
+            UnavailableError: A file differs from the lock, or the lock does not have the model or
+                data set.
         """
+        # Files on this disk are locked under the last word of their path. So the lock may have
+        # several parts of one name, and the files must fit one of these parts.
         parts = self.parts_of(snapshot.kind, snapshot.name, snapshot.revision)
         problems = [self._problem(part["files"], snapshot) for part in parts]
-        if not all(problems):  # one of the parts has none
+        fits_one_part = "" in problems
+        if fits_one_part:
             return
         problem = problems[-1]
         # A problem of a single file begins with its path.

@@ -189,6 +189,7 @@ def _model_of_hub(
         UnavailableError: The hub can't be reached or does not have it, or it has no safetensors.
     """
     patterns: tuple[str, ...] = _SMALL_FILES
+    # A cached folder is complete if it has at least one file of each group of `needed`.
     needed: tuple[tuple[str, ...], ...] = (TOKENIZER_FILES,)
     if weights:
         patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS)

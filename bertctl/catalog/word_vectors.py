@@ -139,7 +139,7 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
         DeviceError: there is too little memory for all of them.
     """
     file = unpacked(raw, str(path)) if path.suffix == ".gz" else raw
-    # The table is copied, saved and loaded.
+    # After reading, the vectors are copied, saved and loaded: 2.5 times their memory must be free.
     memory_guard = MemoryGuard(str(path), "word vectors", spare=2.5)
     number = 0
     while line := file.readline(_LONGEST_LINE + 1):
@@ -152,18 +152,20 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _vector(fields: list[bytes], width: int) -> Floats32:
-    """Returns (D,) the numbers of a line.
+    """Returns (D,) the vector of a line: its last `width` fields, as numbers.
 
     Args:
-        fields: Of the line: the parts of the word, which may have spaces but no numbers among
-            them, and the numbers.
-        width: Numbers of a vector.
+        fields: The line, split at spaces: first the word, which may have spaces in it, then D
+            numbers.
+        width: D, as the file's first line has it.
 
     Raises:
-        ValueError: Too few numbers, too many, or one that is none.
+        ValueError: Too few numbers, too many, or a field that is no number.
     """
+    # Between the word's first part and the vector, a number means that the line has too many.
     surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
-    if not 1 < width < len(fields) or surplus:
+    has_word_and_vector = 1 < width < len(fields)
+    if surplus or not has_word_and_vector:
         if not surplus:
             n_numbers = len(fields) - 1
         else:
@@ -180,13 +182,17 @@ def _tokenizer(words: dict[str, int]) -> Tokenizer:
     """Returns a tokenizer that splits as BERT does and looks up whole words.
 
     It lower-cases text if no word of the file has a capital.
+
+    Args:
+        words: Word -> its id, with the special tokens.
     """
     _, unknown, start = _SPECIAL
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
     lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)
     tokenizer.normalizer = BertNormalizer(strip_accents=False, lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    # Both are special tokens, so that neither counts among the words of a text.
+    # A text begins with [CLS]. There is no [SEP], so [UNK] separates the texts of a pair. Special
+    # tokens do not count among the words of a text, and the vectors of both are 0.
     special_tokens = [(token, words[token]) for token in (unknown, start)]
     tokenizer.post_processor = TemplateProcessing(
         single=f"{start} $A",

@@ -533,8 +533,9 @@ def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> 
     if not widths:
         return 0
     width, n_vectors = widths.most_common(1)[0]
-    is_one_class = width < 2 and len(label_names) != width  # `[0]` and `[1]` are lists of one class
-    if is_one_class or not nearly_all(n_vectors, n_cells):
+    # `[0]` and `[1]` are lists with the number of a class, unless the recipe names one label alone.
+    are_class_lists = width < 2 and len(label_names) != width
+    if are_class_lists or not nearly_all(n_vectors, n_cells):
         return 0
     return width
 

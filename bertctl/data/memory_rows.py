@@ -190,8 +190,9 @@ def _parquet_file(frame: Any, name: str) -> MemoryFile | None:
         table = _arrow_table(frame)
         if not len(table):
             return None
-        # Without a dictionary a cell takes its own bytes, however often it is repeated.
         content = io.BytesIO()
+        # A dictionary would store a repeated text once. The reader refuses files that unpack to
+        # many times their size, so each cell is written with all of its bytes.
         pq.write_table(table, content, use_dictionary=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         message = f"{name}: this {type(frame).__name__} can't be made into columns: {error}"

@@ -146,8 +146,10 @@ class _TextFile:
         self.has_nulls = has_nulls
         reader = pa.ipc.open_file(pa.PythonFile(file, mode="r"))
         self._reader = reader
-        # Texts of a batch by its number. The cache belongs to this object, and goes with it.
+        # Returns the texts of a batch by its number. A cache around a method would keep this object
+        # alive; around a function, it goes when the object goes.
         self._column = lru_cache(_CACHED_BATCHES)(lambda batch: reader.get_batch(batch).column(0))
+        # The temporary file has no name: closing it removes it from the disk.
         weakref.finalize(self, file.close)
 
     @property

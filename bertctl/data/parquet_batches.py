@@ -88,6 +88,8 @@ class ParquetBatches:
         for group in range(self._metadata.num_row_groups):
             repeated_columns |= self._check_group(group, size)
         parquet = self._parquet
+        # Written out, a batch of long texts that recur may not fit into the memory. Such columns
+        # are read as numbers of their dictionary of texts.
         if repeated_columns:
             self._file.seek(0)
             parquet = pq.ParquetFile(
@@ -127,8 +129,8 @@ class ParquetBatches:
             size: Rows of a batch.
 
         Returns:
-            The columns whose few values are so long and repeated so often that they must stay
-            numbers of their dictionary.
+            The columns that must stay dictionary-encoded, as numbers of their few different values:
+            written out, a batch of them would not fit into the memory.
 
         Raises:
             DataError: A cell is too long.
@@ -147,13 +149,15 @@ class ParquetBatches:
         repeated_columns = set[str]()
         for chunk in chunks:
             is_nested = chunk.num_values != metadata.num_rows or "." in chunk.path_in_schema
-            if is_nested:  # a row may have all values
+            if is_nested:  # one row may have all values of the column
                 n_values = chunk.num_values
             else:
                 n_values = min(size, metadata.num_rows)
             has_texts_of_dictionary = (
                 chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page
             )
+            # No text is longer than all bytes of the column. The exact length is read only if the
+            # batch could be too large.
             may_be_large = n_values * chunk.total_uncompressed_size > _MOST_REPEATED
             if has_texts_of_dictionary and may_be_large:
                 longest = self._longest_repeated(group, chunk.path_in_schema)

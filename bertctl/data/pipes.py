@@ -80,8 +80,10 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
 
 def _bytes_of(path: Path) -> BinaryIO:
     """Returns a temporary file with all bytes of a pipe; waits for whoever writes into it."""
+    # The file is opened again by its path. With /proc an open file has a path even without a name,
+    # and a file without a name is gone with the process.
     make_file = tempfile.TemporaryFile if _HAS_PROC else tempfile.NamedTemporaryFile
-    file = cast(BinaryIO, make_file())  # `_Copies` closes it
+    file = cast(BinaryIO, make_file())  # closed at the end of the command, by `regular`
     try:
         descriptor = _opened(path)
         try:

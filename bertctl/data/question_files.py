@@ -557,11 +557,11 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
         if first_row == index:
             labels[index] = label
         else:
-            union = _union(labels[first_row], label)
-            adds_nothing = union == _union(labels[first_row])
-            if adds_nothing:
+            earlier_answers = _union(labels[first_row])  # each answer once
+            all_answers = _union(labels[first_row], label)
+            if all_answers == earlier_answers:
                 n_same_answers += 1
-            labels[first_row] = union
+            labels[first_row] = all_answers
     n_merged = len(rows) - len(labels)
     if not n_merged:
         return rows
@@ -797,12 +797,12 @@ def _start_by_other_names(
 
     Args:
         entry: Name -> value of the fields of the answer, or of its row.
-        names: Fields that may have the start. They may count tokens instead of characters, so a
-            start is trusted only if the context has the answer there, or if the field of the end
-            is as far behind it as the answer is long.
+        names: Fields that may have the start.
         answer: Its text.
         context: The text with the answer.
     """
+    # Such a field may count tokens instead of characters. So a start is trusted only if the context
+    # has the answer at this character, or if end - start is the answer's length in characters.
     offsets = {name: _offset(entry[name]) for name in names}
     starts = {
         name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0
@@ -811,7 +811,7 @@ def _start_by_other_names(
         if answer and context.startswith(answer, start):
             return start
     for name, start in starts.items():
-        end_name = name.replace("start", "end").replace("begin", "end")
+        end_name = name.replace("start", "end").replace("begin", "end")  # `start_char`: `end_char`
         end = _offset(entry.get(end_name))
         if end_name != name and isinstance(end, int) and end - start == len(answer):
             return start

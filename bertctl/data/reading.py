@@ -432,8 +432,16 @@ class Reader(ABC):
     ) -> Rows:
         """Returns the rows of a table that somebody labelled, and warns of the others.
 
-        `labelled` are the positions of those rows; other arguments are as of `_sound_rows`. Without
-        ids of the file, rows keep their numbers in it.
+        If the file has no ids, the rows keep their numbers in the file, as if the others were
+        still there.
+
+        Args:
+            table: The file, or a chunk of it.
+            columns: Which column is which.
+            options: How the file is read.
+            file_ids: The ids that the file gives its rows.
+            labelled: Positions of the rows that somebody labelled.
+            first_id: Number of the first row.
 
         Raises:
             DataError: Nobody labelled any row of a whole file.
@@ -443,7 +451,8 @@ class Reader(ABC):
         if not labelled and options.whole:
             raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
         options.listener.warn(f"{table.source}: {message}")
-        if options.skipped is not None and table.lines:  # they count where rows are numbered
+        # `SkippedRows.ids` counts rows that were left out, so that others keep their numbers.
+        if options.skipped is not None and table.lines:
             absent = set(range(len(table))).difference(labelled)
             options.skipped.unlabelled += [(table.source, table.lines[row]) for row in absent]
         rows = self._sound_rows(

@@ -183,15 +183,18 @@ def _stratified_folds(
         folds: How many there are.
         rng: Draws the rows of each label.
     """
-    # One label after the other is dealt out: each fold gets its share of each, and the folds differ
-    # by one row at most.
     n = len(rows_by_label.order)
     n_labels = len(rows_by_label)
     sizes = rows_by_label.sizes
+    # The rows of one label after the other are dealt out like cards, to fold 0, 1, 2, 0, 1, ... So
+    # each fold gets its share of each label, and the folds differ by one row at most.
     drawn = [rows_by_label[label][rng.permutation(sizes[label])] for label in range(n_labels)]
     dealt = np.empty(n, dtype=int)
     dealt[np.concatenate(drawn)] = np.arange(n) % folds
-    fold_of_row = with_whole_groups(dealt, related.torn(dealt), [n / folds] * folds)
+
+    groups_in_several_folds = related.torn(dealt)
+    rows_per_fold = [n / folds] * folds
+    fold_of_row = with_whole_groups(dealt, groups_in_several_folds, rows_per_fold)
     if fold_of_row is None:
         return None
 
@@ -289,14 +292,16 @@ class _Groups:
         """
         if isinstance(values, range):  # each value is a group of its own
             return cls(np.arange(len(values)), np.arange(len(values) + 1))
-        if isinstance(values, CodedValues):
+        if isinstance(values, CodedValues):  # different values, and the code of one for each row
             # Values with different codes can be equal, such as 1 and 1.0, and are one group then.
-            number_of_code, _ = numbers_of(values.values)
-            numbers, _ = numbers_of(int_column(number_of_code[values.codes]))
+            group_of_code, _ = numbers_of(values.values)
+            group_of_row = int_column(group_of_code[values.codes])
+            # Groups are numbered anew, in the order in which the rows have them.
+            group_numbers, _ = numbers_of(group_of_row)
         else:
-            numbers, _ = numbers_of(values)
-        sizes = np.bincount(numbers)
-        return cls(np.argsort(numbers, kind="stable"), starts_of(sizes))
+            group_numbers, _ = numbers_of(values)
+        sizes = np.bincount(group_numbers)
+        return cls(np.argsort(group_numbers, kind="stable"), starts_of(sizes))
 
     @property
     def sizes(self) -> Ints:

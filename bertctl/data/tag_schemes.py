@@ -216,7 +216,7 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 def _mark_entities(tags: set[str]) -> bool:
     """Returns whether tags are meant as marks of entities, not as names such as parts of speech.
 
-    Such tags are `B-PER`, or `B`, `I` and `O` without any type.
+    Marks of entities are `B-PER`, or `B`, `I` and `O` without any type.
     """
     with_letter = {tag for tag in tags if tag[:1].isupper() and tag[1:2] == "-"}  # `M-PER`, `B-`
     prefixes_of_types: set[str] = set()  # what is before the hyphen of `B-PER`
@@ -224,15 +224,20 @@ def _mark_entities(tags: set[str]) -> bool:
         prefix, _, kind = tag.partition("-")
         if kind:
             prefixes_of_types.add(prefix)
-    if prefixes_of_types & (_ALL_LETTERS - {"O"}):
-        # Some parts of speech look like `S-NP`, too, but stand beside others such as `NP`.
+
+    has_known_prefix = bool(prefixes_of_types & (_ALL_LETTERS - {"O"}))
+    if has_known_prefix:
+        # A part of speech may look like `S-NP`. Then other tags, such as `NP`, have no letter, and
+        # none is `O`.
         all_have_letters = with_letter == tags
         return "O" in tags or all_have_letters
+
     if "O" not in tags:
         return False
-    # `M-PER` is meant as a mark, with a letter of no scheme: it is refused later. `B-` has no type.
-    has_other_letter = any(len(tag) > len("B-") for tag in with_letter)
-    return tags <= _ALL_LETTERS or has_other_letter
+    has_only_letters = tags <= _ALL_LETTERS  # `B`, `I` and `O`
+    # The letter of `M-PER` is of no scheme. The tag counts as a mark here, and is refused later.
+    has_unknown_prefix = any(len(tag) > len("B-") for tag in with_letter)
+    return has_only_letters or has_unknown_prefix
 
 
 def written_as_mark(tag: str) -> str | None:

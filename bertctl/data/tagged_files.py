@@ -359,16 +359,21 @@ def _are_sentences(lines: Sequence[str]) -> bool:
 
 
 def _look_like_columns(lines: Sequence[str]) -> bool:
-    """Returns whether all lines have as many columns, by tabs or, with a tag at the end, by spaces.
+    """Returns whether lines look like CoNLL: all of them have the same number of columns.
 
-    A line with `-DOCSTART-` is enough.
+    Columns are parted by tabs. Columns that are parted by spaces count only if the last one has
+    tags, because running text has spaces, too. A line with `-DOCSTART-`, which begins a document of
+    CoNLL, is enough.
     """
     filled = [line.rstrip("\r\n") for line in lines if line.strip()]
     if any(line.startswith("-DOCSTART-") for line in filled):
         return True
+
     tab_counts = {line.count("\t") for line in filled}
-    if len(filled) > 1 and len(tab_counts) == 1 and tab_counts != {0}:
+    has_equal_tabs = len(tab_counts) == 1 and 0 not in tab_counts
+    if len(filled) > 1 and has_equal_tabs:
         return True
+
     rows = [line.split(" ") for line in filled]
     widths = {len(fields) for fields in rows}
     end_in_tags = all(len(fields) > 1 and _TAG.fullmatch(fields[-1]) for fields in rows)
@@ -548,15 +553,16 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 def _tables_of_json_lines(table: Table, name: str, options: ReadOptions) -> Iterator[Table]:
     """Yields a chunk of JSON Lines as tables.
 
-    Tasks of Label Studio and documents of BioC become texts with spans; other objects stay as they
-    are.
+    Tasks of Label Studio and documents of BioC become texts with spans. Of other objects, only
+    cells that write a list, such as `"['Anna', 'sleeps']"`, become lists.
     """
     if label_studio.has_tasks(table):
         yield from _tables_of_tasks(entries_of(table), name, table.lines, options)
         return
-    if table.columns.keys() & _OF_BIOC:
+    may_be_bioc = bool(table.columns.keys() & _OF_BIOC)
+    if may_be_bioc:
         bioc_entries = bioc.entries_of(entries_of(table))
-        if bioc_entries is not None:
+        if bioc_entries is not None:  # its objects are documents, not only its names
             documents = bioc.documents_of(bioc_entries, name, options)
             yield from _tables_of_documents(documents, name, options)
             return

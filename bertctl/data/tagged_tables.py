@@ -371,13 +371,16 @@ def _text(value: Any, where: str, column: str) -> str:
 def _words(
     table: Table, columns: TaggedColumns, index: int, text: str | None, label: Any
 ) -> tuple[list[str], Offsets | None]:
-    """Returns the words of a row, and the start and end of each in its text, or None.
+    """Returns the words of a row, and the start and end of each in its text.
+
+    Instead of the offsets it returns None if the row has no text, or if its words are not all of
+    the text.
 
     Args:
         table: The file.
-        columns: Which column is which. Without one of words, the text is split.
+        columns: Which column is which. Without a column of words, the text is split.
         index: Number of the row.
-        text: Of the row, if it has one.
+        text: The text of the row, if it has one.
         label: Its tags or spans, as the file has them.
 
     Raises:
@@ -385,8 +388,8 @@ def _words(
     """
     where = table.where(index)
     if columns.words is None:
-        # A tag per word means words that are separated by spaces; spans can be of any words.
-        if isinstance(label, list) and label and isinstance(label[0], str):
+        has_tag_per_word = isinstance(label, list) and label and isinstance(label[0], str)
+        if has_tag_per_word:  # the tags were counted for words that spaces separate
             words = (text or "").split()
             return words, find_words(words, text or "")
         return split_tagged_words(text or "")
@@ -505,7 +508,8 @@ def _tags(
         DataError: Something else than a list, spans without a text, or more or fewer tags than
             words.
     """
-    # An empty list has no spans if the words' offsets are known, and no tags if they are not.
+    # An empty list may be a text without spans, or a row without tags. Only spans can be placed, so
+    # they need the offsets of the words: without offsets it is a row without tags.
     has_empty_tags = not label and len(words) > 0 and offsets is None
     if label is None or has_empty_tags:
         return None
@@ -520,7 +524,7 @@ def _tags(
         )
     if label:
         are_spans = not isinstance(label[0], str | int)
-    else:
+    else:  # a list without spans, unless the text has no words that tags could belong to
         are_spans = len(words) > 0
     if are_spans:
         return _tags_of_spans(

@@ -97,7 +97,8 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
     columns_by_role = {
         role: getattr(settings, f"{role}_column") for role in ("text", "pair", "label", "id")
     }
-    used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
+    may_lack = "" if label_needed else "label"  # a file to predict on may lack the named label
+    used = columns_named(columns_by_role, table, optional=may_lack)
     if settings.label_column in table.columns:
         label = settings.label_column
     else:
@@ -114,10 +115,10 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
         )
         pair = pair or guessed_pair
     if settings.label_column is None:
-        with_role = [*used, text]
+        other_roles = [*used, text]
         if pair:
-            with_role.append(pair)
-        label = _guess_label(table, with_role, needed=label_needed)
+            other_roles.append(pair)
+        label = _guess_label(table, other_roles, needed=label_needed)
     return TextColumns(settings.id_column, text, pair, label)
 
 
@@ -331,9 +332,10 @@ def _guess_headerless(
         return free[0], None
     if len(free) == 2 and label is None:
         n_different = {name: len(set(table.columns[name])) for name in free}
-        few, many = sorted(free, key=n_different.__getitem__)
-        # The column of `few` is the label: its values differ less, or at least recur.
-        if n_different[few] < n_different[many] or n_different[few] <= len(table) // 2:
+        few, many = sorted(free, key=n_different.__getitem__)  # fewer different values first
+        has_fewer = n_different[few] < n_different[many]
+        values_recur = n_different[few] <= len(table) // 2
+        if has_fewer or values_recur:  # so `few` looks like a label
             return many, None
     texts = texts_in(table, free)
     has_other_columns = len(texts) < len(free)
@@ -352,7 +354,7 @@ def _guess_headerless(
 def _guess_label(table: Table, used: Sequence[str], *, needed: bool) -> str | None:
     """Returns the label column: by its usual name, or, if a label is needed, by its values.
 
-    A file without a header whose only other column is free has its label there.
+    In a file without a header, the label is the one column that is not used, if there is only one.
 
     Args:
         table: The file.

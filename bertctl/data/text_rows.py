@@ -35,12 +35,16 @@ _ABOUT_ROWS = ("is_", "has_", "was_", "verified")
 """How names of 0/1 columns begin that may say something of the row, beside columns of labels."""
 _FORMS_OF_SEVERAL = frozenset({"lists", "vectors"})
 _OF_TABLES = frozenset({"text_column", "pair_column", "delimiter", "header"})
-"""What says that a file is a table; what only the run's own recipe says (`hints`) doesn't."""
+"""Fields of `data` that describe a table, so that a file for which they are set is one."""
 
 
 @dataclass(frozen=True)
 class TextReader(Reader):
-    """Makes rows of texts or pairs."""
+    """Makes rows of texts or pairs.
+
+    Attributes:
+        stratify: True where labels are classes, False where they are scores.
+    """
 
     stratify: bool
     columns: tuple[str, ...] = ("text", "pair", "label")
@@ -63,11 +67,14 @@ class TextReader(Reader):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin.
 
-        A .txt is lines in a stream that names no columns, else a table.
+        A .txt file that is read to predict has a text on each line, unless the settings describe a
+        table. A .txt file that is read as a whole, or for its labels, is a table.
         """
         kind = input_kind(source, options)
+        # Hints were said of another file, such as the training file.
+        said_of_this_file = _OF_TABLES - options.hints
         names_columns = any(
-            getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints
+            getattr(options.settings, field) is not None for field in said_of_this_file
         )
         is_table = options.whole or options.label_needed or names_columns
         if kind == "lines" and is_table:
@@ -79,10 +86,10 @@ class TextReader(Reader):
         return self.table_readings(read_tables(source, kind, options), options, columns)
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file with classes, or with scores.
+        """Returns the first rows of a file if its labels fit this reader, else None.
 
         Raises:
-            UsageError: it has several texts, or labels that could be either.
+            UsageError: The file has several texts, or labels that could be classes or scores.
         """
         reading = super().guess(path, options)
         if reading is None:
@@ -94,7 +101,9 @@ class TextReader(Reader):
             return None
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
-        if (kind == "class") == self.stratify:
+        has_classes = kind == "class"
+        reads_classes = self.stratify  # only shares of classes can be kept
+        if has_classes == reads_classes:
             return reading
         return None
 
@@ -103,25 +112,31 @@ class TextReader(Reader):
     ) -> Iterator[Reading]:
         """Yields the rows of tables, the chunks of one file.
 
-        Columns that have 0 or 1 for one label each become one label column with lists of labels.
-        The first table decides whether there are such columns.
+        Columns that have 0 or 1 for one label each (flags) become one label column with lists of
+        labels. The first chunk decides whether the file has flags.
         """
         annotated = (_as_annotated(table, options) for table in tables)
         first_tables = list(itertools.islice(annotated, 1))
         if first_tables and columns is None:
-            names = _flag_columns(first_tables[0], options)
+            flag_names = _flag_columns(first_tables[0], options)
         else:
-            names = []
-        tables = itertools.chain(first_tables, annotated)
-        if not names:
-            yield from super().table_readings(tables, options, columns)
+            flag_names = []
+        all_tables = itertools.chain(first_tables, annotated)
+        if not flag_names:
+            yield from super().table_readings(all_tables, options, columns)
             return
-        joined = (_with_label_lists(table, names, lenient=not options.whole) for table in tables)
-        settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
-        for reading in super().table_readings(joined, replace(options, settings=settings)):
-            # The joined column exists in no file: the next one is read by its own columns.
+
+        with_label_lists = (
+            _with_label_lists(table, flag_names, lenient=not options.whole) for table in all_tables
+        )
+        settings = options.settings.model_copy(update={"label_column": ", ".join(flag_names)})
+        for reading in super().table_readings(
+            with_label_lists, replace(options, settings=settings)
+        ):
+            # The column of lists exists in no file. The settings that read further files of the
+            # split, and the names of the file's columns, have the flags instead.
             settings_read = reading.settings.model_copy(
-                update={"label_column": None, "label_columns": names}
+                update={"label_column": None, "label_columns": flag_names}
             )
             file_names = {
                 role: name for role, name in reading.rows.file_names.items() if role != "label"
@@ -192,8 +207,8 @@ def _as_annotated(table: Table, options: ReadOptions) -> Table:
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     """Returns the columns that have 0 or 1 for one label each; [] if the file has no such columns.
 
-    Without `data.label_columns` they are guessed in a file with labels in which no column has the
-    usual name of a label, and the listener is told.
+    They are named by `data.label_columns`. Otherwise they are guessed if the file needs labels and
+    no column has the usual name of a label; the listener receives the guess.
 
     Args:
         table: The file's first rows.
@@ -206,10 +221,14 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     settings = options.settings
     flag_names = settings.label_columns or []
     missing = [name for name in flag_names if name not in table.columns]
-    if missing and options.label_needed and "label_columns" not in options.hints:
+    # A hint was named for another file, such as the training file, so this file may lack it.
+    is_hint = "label_columns" in options.hints
+    if missing and options.label_needed and not is_hint:
         raise absent_column(missing[0], table)
+    if missing:
+        return []
     if flag_names:
-        return [] if missing else flag_names
+        return flag_names
     if not options.label_needed or settings.label_column or not table.header:
         return []
     if any(folded(name) in LABEL_NAMES for name in table.columns):

@@ -55,50 +55,53 @@ _WITHOUT_BLANKS = tuple(
 _CLITIC = r"(?:[sS]|[dD]|[mM]|[rR][eE]|[vV][eE]|[lL][lL])(?![\p{L}\p{N}])"
 
 
-def _pattern(apart: str, part: str) -> str:
+def _pattern(scripts: str, character: str) -> str:
     """Returns the pattern of a word.
 
     Args:
-        apart: Scripts that have no words of several characters, as they stand between brackets.
-        part: What is a word in these scripts.
+        scripts: Characters of the scripts in which each character is a word, for a `[...]`.
+        character: Pattern of one such character.
     """
-    # Marks and format characters belong to words: many scripts need them inside.
-    letter = rf"[[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}_]&&[^{apart}]]"
-    in_mail = rf"[[\p{{L}}\p{{N}}._%+-]&&[^{apart}]]"
-    alternatives = [
-        rf"(?:https?://|www\.)[^\s<>\"{apart}]*[[\p{{L}}\p{{N}}/]&&[^{apart}]]",  # an address
-        rf"{in_mail}+@[\p{{L}}\p{{N}}-]+(?:\.[[\p{{L}}\p{{N}}-]&&[^{apart}]]+)+",
-        rf"[@#]{letter}+",
-        rf"(?<![\p{{L}}\p{{N}}])(?:[\p{{L}}&&[^{apart}]]\.){{2,}}(?![\p{{L}}\p{{N}}])",  # U.S. a.m.
-        rf"\p{{N}}+(?:[.,:/]\p{{N}}+)+(?![\p{{L}}&&[^{apart}]])",  # 1,000.5 10:30
+    # Many scripts need marks (M) and format characters (Cf) inside of words.
+    letter = rf"[[\p{{L}}\p{{M}}\p{{N}}\p{{Cf}}_]&&[^{scripts}]]"
+    initial = rf"[\p{{L}}&&[^{scripts}]]\."
+    in_mail = rf"[[\p{{L}}\p{{N}}._%+-]&&[^{scripts}]]"
+    alternatives = [  # the first one that matches counts
+        rf"(?:https?://|www\.)[^\s<>\"{scripts}]*[[\p{{L}}\p{{N}}/]&&[^{scripts}]]",  # an address
+        rf"{in_mail}+@[\p{{L}}\p{{N}}-]+(?:\.[[\p{{L}}\p{{N}}-]&&[^{scripts}]]+)+",  # a@b.org
+        rf"[@#]{letter}+",  # #tag @name
+        rf"(?<![\p{{L}}\p{{N}}])(?:{initial}){{2,}}(?![\p{{L}}\p{{N}}])",  # U.S. a.m.
+        rf"\p{{N}}+(?:[.,:/]\p{{N}}+)+(?![\p{{L}}&&[^{scripts}]])",  # 1,000.5 10:30
         r"\p{L}+?(?=[nN]['’][tT](?![\p{L}\p{N}]))",  # do|n't
-        r"[nN]['’][tT](?![\p{L}\p{N}])",
+        r"[nN]['’][tT](?![\p{L}\p{N}])",  # n't
         rf"['’]{_CLITIC}",  # Anna|'s
-        part,
+        character,  # of a script without blanks
         rf"{letter}+(?:['’](?!{_CLITIC}){letter}+)*",  # O'Brien
-        r"\.{2,}|-{2,}|!{2,}|\?{2,}",
-        r"\S",
+        r"\.{2,}|-{2,}|!{2,}|\?{2,}",  # ... -- !! ??
+        r"\S",  # any other character alone
     ]
     return "|".join(alternatives)
 
 
 @functools.cache
 def _splitter(*, unspaced: bool) -> "PreTokenizer":
-    """Returns what splits texts into words.
+    """Returns a pre-tokenizer that splits texts into words.
 
     Args:
-        unspaced: Whether each character is a word in all scripts without blanks; else in Chinese
-            alone.
+        unspaced: Whether each character is a word in all scripts that write no blanks between
+            words, such as Thai; else only in Chinese.
     """
     from tokenizers import Regex, pre_tokenizers
 
     if unspaced:
-        apart = _UNSPACED
-        part = rf"(?=[{_UNSPACED}])\X"
+        scripts = _UNSPACED
+        character = rf"(?=[{_UNSPACED}])\X"  # with its marks
     else:
-        apart = r"\p{Han}"
-        part = r"\p{Han}"
-    return pre_tokenizers.Split(Regex(_pattern(apart, part)), "removed", invert=True)
+        scripts = r"\p{Han}"
+        character = r"\p{Han}"
+    word = Regex(_pattern(scripts, character))
+    # `invert` keeps what matches: all between the words is removed.
+    return pre_tokenizers.Split(word, "removed", invert=True)
 
 
 def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:

@@ -184,9 +184,9 @@ def unapproved(table: Table) -> str:
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
-    """Returns a table whose spans name their `user`, with the spans that users agree on.
+    """Returns a table with the spans that users agree on, if its spans name their `user`.
 
-    Old exports of doccano are such tables. Others are returned as they are.
+    Old exports of doccano are such tables. Other tables are returned as they are.
 
     Args:
         table: The file.
@@ -202,8 +202,9 @@ def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table
         if isinstance(cell, list) and all(isinstance(span, Mapping) for span in cell):
             for span in cell:
                 spans_by_user.setdefault(span.get("user"), []).append(span)
-        has_no_users = spans_by_user.keys() <= {None}
-        if len(spans_by_user) < 2 and (annotator is None or has_no_users):
+        names_no_user = spans_by_user.keys() <= {None}
+        has_one_user = len(spans_by_user) == 1
+        if names_no_user or (has_one_user and annotator is None):  # nobody has to agree
             labels.append(cell)
             continue
         has_users = True

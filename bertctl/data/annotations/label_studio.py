@@ -90,6 +90,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
             )
             raise DataError(f"{where}: no text '{key}' in its data", remedy=remedy)
         text = data[key]
+        # Its spans, or why it has none: nobody annotated it, or annotators disagree.
         label = _agreed(task, partial(_spans_of, where=where), options, show=_show_spans)
         name = str(task.get("id", number - 1))
         if isinstance(label, _Spans):
@@ -111,17 +112,19 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
 
 
 def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
-    """Returns the key of the text among a task's data: as it was named, or guessed.
+    """Returns the key of the text among a task's data: `data.text_column`, or a guess.
 
     Raises:
-        DataError: the key that was named is not there.
-        UsageError: it can't be told.
+        DataError: The user named a key for this file that it does not have.
+        UsageError: Several keys could be the text.
     """
     data = part(tasks[0], "data", dict, f"{source}, task 1")
     text_column = options.settings.text_column
     if text_column in data:
         return str(text_column)
-    if text_column is not None and "text_column" not in options.hints:
+    # A hint was named for another file, such as the training file, so this file may lack it.
+    is_hint = "text_column" in options.hints
+    if text_column is not None and not is_hint:
         raise DataError(
             hinted(f"{source} has no '{text_column}' in the data of its tasks", text_column, data)
         )
@@ -248,7 +251,8 @@ def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
 def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) -> None:
     """Refuses tasks whose annotations have no label of a whole text.
 
-    A part of the tasks' data is only taken for the label if `data.label_column` names it.
+    Tasks without any annotation or prediction pass: their label may be in their data. So may all
+    tasks if `data.label_column` names a part of their data.
 
     Raises:
         UsageError: With the types of the results.
@@ -256,10 +260,12 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     if options.settings.label_column is not None:
         return
     results = _results_of(tasks, with_predictions=False)
-    types = Counter(
-        "choices of regions" if result.get("type") in _OF_TEXTS else result.get("type")
-        for result in results
-    )
+    types: Counter[Any] = Counter()
+    for result in results:
+        if result.get("type") in _OF_TEXTS:  # of a region: no choice is of a whole text here
+            types["choices of regions"] += 1
+        else:
+            types[result.get("type")] += 1
     if not types and any(task.get("predictions") for task in tasks):
         raise UsageError(
             f"{source}: nobody annotated its tasks; there are predictions of a model alone",
