@@ -40,6 +40,7 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         UnavailableError: the file can't be read.
     """
     datasets = builtin_datasets()
+    # The folders that a data set's files may be in are other spellings of its name.
     spellings: dict[str, DatasetRow] = {}
     for row in datasets.values():
         spellings.update((_plain(spelling), row) for spelling in row.folders)

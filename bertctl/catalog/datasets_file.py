@@ -128,6 +128,7 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
         name: Of the data set.
         document: The file.
     """
+    # `_attributes` has written a blank behind keys that the file may not have.
     location = (name, *(part.strip() for part in entry["loc"] if isinstance(part, str)))
     dotted = ".".join(location)
     line = _line(document, location)

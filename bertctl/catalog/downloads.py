@@ -288,9 +288,12 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
 
     repo = file.hub_files.repo
     kind = file.hub_files.repo_type
+    # The cache has the content of a file under `blobs`. Under the commit, where the file is read,
+    # it has a link to this blob.
     blob = file.hub_files.folder / "blobs" / file.etag
     incomplete = blob.with_name(f"{file.etag}.bertctl.incomplete")
-    # Without links it is downloaded to where it is read: a copy could be read half made.
+    # Without links, the library would copy the blob, and another process could read a copy that is
+    # not complete. So the file is downloaded to where it is read.
     if constants.HF_HUB_DISABLE_SYMLINKS:
         blob = pointer_path(file.hub_files.folder, file.commit, file.path)
     at_commit = replace(file.hub_files, revision=file.commit, files=(file.path,))
@@ -376,7 +379,8 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     )
     problem = file.problem(part)
     if problem:
-        out.truncate(0)  # it stays the file that other processes wait for
+        # It is emptied, not deleted: other processes wait for the lock on this very file.
+        out.truncate(0)
         raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
     os.fsync(out.fileno())
 

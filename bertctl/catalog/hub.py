@@ -176,10 +176,12 @@ def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
         files: The files that match its patterns are read.
         needed: Groups of names; the copy must have a file of each group.
     """
-    cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
+    groups = (["config.json"], *needed)
+    cached = cached_files(replace(files, files=tuple(chain(*groups))))
     if _cache_only.get() == "as if empty":
         return None
-    if not all(cached.keys() & names for names in (["config.json"], *needed)):
+    has_all_groups = all(cached.keys() & names for names in groups)
+    if not has_all_groups:
         return None
     folder = cached["config.json"].parent
     has_broken_links = not all(path.exists() for path in files.found_in(folder).values())
@@ -189,8 +191,9 @@ def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
     index = cached.get("model.safetensors.index.json")
     if index is not None and not all(part.exists() for part in weight_files(index)):
         return None
-    # transformers, which may have cached the copy, never loads this file. If the hub can be
-    # reached, it is asked for it.
+    # If transformers cached the copy, it lacks the file of sentence-transformers that names the
+    # pooling, which transformers never loads. So the copy counts as incomplete, unless the cache
+    # knows that the repository has no such file, or the hub can't be asked for it.
     lacks_modules = files.matches(MODULES) and not _is_known(files, MODULES)
     if lacks_modules and _cache_only.get() == "no" and not unreachable():
         return None

@@ -67,12 +67,15 @@ def sign_of_life(seconds: float) -> None:
 
 
 def within_patience(work: Callable[[], _Result], noun: str) -> _Result:
-    """Returns what the work returns, unless it goes on for longer than its signs of life allow.
+    """Returns what the work returns, unless it takes longer than its signs of life allow.
+
+    The work runs in a thread of its own. It calls `sign_of_life` for each answer and each piece of
+    a file, and each call gives it more time. A thread that was given up ends at its next call; if
+    there is none, it ends with the process.
 
     Args:
-        work: Asks a hub; runs in a thread of its own, which ends with the process where it hears of
-            nothing.
-        noun: Name of that which is waited for.
+        work: Function that asks a hub.
+        noun: Name of what the user waits for, for messages.
 
     Raises:
         UnavailableError: the hub has been silent, or has dripped, for too long.
