@@ -26,10 +26,10 @@ _FOREIGN = {
 
 
 def unfolded(table: Table, *, train: bool) -> Table:
-    """Returns a table in which no row has more than one right and one wrong text.
+    """Returns a table for pairs or triplets: at most one right and one wrong text in each row.
 
-    Of a row with several wrong texts, training sees one row for each; other rows keep the first
-    wrong text alone, as none of them is looked for.
+    For training, a row with several wrong texts becomes one row for each of them. Otherwise wrong
+    texts are not used, so their columns stay as they are, and those in lists are left out.
 
     Args:
         table: As the file has it.

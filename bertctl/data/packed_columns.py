@@ -280,7 +280,7 @@ class NumberedIds(Sequence[str]):
             yield from map(str, part if isinstance(part, range) else part.tolist())
 
     def select(self, indices: "Sequence[int] | Ints") -> Sequence[str]:
-        """Returns the ids at these positions: a list of few."""
+        """Returns the ids at these positions: few as a list, many in this packed form."""
         import numpy as np
 
         positions = np.asarray(indices, dtype=np.int64)
@@ -555,7 +555,8 @@ class _TextsBuilder:
     """Texts that go into a temporary Arrow file, as they come.
 
     Attributes:
-        _file: The file. It is deleted when the column, or this builder without one, is no more.
+        _file: The file, which has no name: closing it deletes it.
+        _closing: Closes the file if this builder goes away without having made a column.
         _waiting: Texts that do not fill a batch yet.
         _n_rows: Texts in the file.
         _has_nulls: Whether some of them are None.
@@ -568,7 +569,7 @@ class _TextsBuilder:
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
         self._closing = weakref.finalize(self, self._file.close)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), self._schema)
-        self._waiting: list[Any] = []
+        self._waiting: list[Any] = []  # texts that do not fill a batch of the file yet
         self._n_rows = 0
         self._has_nulls = False
 

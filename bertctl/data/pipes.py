@@ -67,15 +67,15 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
         copies[key] = _bytes_of(path)
         session.restore_later(f"copy of pipe {key}", copies[key].close)
     copy_of_pipe = copies[key]
-    # Opened anew, so that each reader begins at the first byte; a file without a name is gone with
-    # the process.
+    # Readers get a path and open the copy anew, so each of them begins at the first byte.
+    if not _HAS_PROC:
+        return Path(copy_of_pipe.name)
+    # Here the copy has no name. /proc has a path to it, by the process that has it open.
     if seen_by_others:
         process = str(os.getpid())
     else:
         process = "self"
-    if _HAS_PROC:
-        return Path(f"/proc/{process}/fd/{copy_of_pipe.fileno()}")
-    return Path(copy_of_pipe.name)
+    return Path(f"/proc/{process}/fd/{copy_of_pipe.fileno()}")
 
 
 def _bytes_of(path: Path) -> BinaryIO:
@@ -155,7 +155,9 @@ def _copy(descriptor: int, file: BinaryIO, path: Path) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN | select.POLLHUP)
     while True:
-        poll.poll()  # a signal ends it, where a read that is blocked would only be tried again
+        # Waits until the pipe has bytes, or its writer has closed it. A signal ends this wait; a
+        # read that waits would be tried again after the signal.
+        poll.poll()
         try:
             piece = os.read(descriptor, _PIECE)
         except BlockingIOError:

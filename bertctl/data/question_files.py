@@ -391,7 +391,8 @@ def rows_of_questions(
             ids=ids,
             options=options,
         )
-    # Rows keep the columns that are not read. An id column with blank cells is kept as well.
+    # Rows keep all columns of the file but these. An id column with blank cells is not among them,
+    # because the ids of the rows do not say all of it.
     names_read = list(names.used)
     if has_all_ids and names.id is not None:
         names_read.append(names.id)
@@ -720,8 +721,10 @@ def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[A
         context: The text with the answers. Those without an offset are looked for in it.
         ambiguous: Answers without an offset that occur several times are added to this list.
     """
+    # A text that occurs in the context is the answer itself. Any other may be a CSV cell with a
+    # list or an object.
     if isinstance(value, str) and value not in context:
-        value = written_value(value)  # the cell of a CSV file may have a list or an object
+        value = written_value(value)
         # An object, or an array as numpy prints it, that was cut off or is written wrongly.
         if isinstance(value, str) and value.lstrip().startswith(("{", "array(")):
             return None

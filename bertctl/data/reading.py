@@ -118,8 +118,10 @@ def _as_reading(
     if file_ids.column is not None:
         file_names["id"] = file_ids.column
     settings = options.settings
-    # The columns of a format such as SQuAD's have names of ours, which no other file has.
-    if type(table) is Table and columns.settings_of:
+    # The next file is read with the column names of this one. A subclass of `Table` was made of
+    # another format, such as SQuAD's: no file has its column names.
+    has_names_of_file = type(table) is Table
+    if has_names_of_file and columns.settings_of:
         settings = columns.as_settings(settings, header=table.header)
     return Reading(
         replace(rows, file_names=file_names),
@@ -304,8 +306,9 @@ class Reader(ABC):
         columns = self._labelled_columns(table, options)
         table = _one_row_per_task(table, columns, options)
         columns, file_ids = self._with_ids(table, columns, options)
-        with_ids = replace(columns, id=file_ids.column)
-        say_guesses(table, with_ids, options.settings, options.listener)
+        # `columns.id` lacks an id column that was guessed in a file of chunks. It is reported, too.
+        reported_columns = replace(columns, id=file_ids.column)
+        say_guesses(table, reported_columns, options.settings, options.listener)
         if options.whole and options.label_needed:
             warn_of_splits(table, columns, options.listener)
         return table, columns, file_ids
@@ -327,15 +330,15 @@ class Reader(ABC):
         return columns
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
-        """Returns the columns of a file, and the ids that the file gives its rows, if it has any.
+        """Returns the columns of a file, and the `FileIds` that take its ids chunk by chunk.
 
         Ids of a named column become `columns.id`. A reader with `finds_ids` has looked for others
         by itself. For the other readers, a column is guessed by its name:
 
         - In a file that is read whole, it becomes `columns.id` if each row has a different id.
           Otherwise the rows are numbered.
-        - In a file that is read in chunks, nobody knows yet whether ids repeat. They are passed on
-          as they are, and repeated ones are reported at the end.
+        - In a file that is read in chunks, nobody knows yet whether ids repeat. `FileIds` passes
+          them on as they are, and reports repeated ones at the end.
 
         Args:
             table: First rows of the file.
@@ -352,8 +355,8 @@ class Reader(ABC):
 
         labelled = table
         if columns.label is not None and not is_packed(table.columns[columns.label]):
-            # Rows without a label are left out later: of several annotators' rows about one task,
-            # which can have one id, a single one keeps its label.
+            # Rows of several annotators about one task may have the same id. Only one of them keeps
+            # its label. Rows without a label are left out later, so their ids don't count.
             labelled = table.select(labelled_positions(table.columns[columns.label]))
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
@@ -375,8 +378,7 @@ class Reader(ABC):
             first_id: Number of the first row.
 
         Raises:
-            DataError: Rows that are not what they should be; all of them, or such as nobody wants
-                to skip.
+            DataError: A row can't be read and `options.skipped` is None, or no row can be read.
         """
         cells = table.columns[columns.label] if columns.label is not None else ()
         labelled = labelled_positions(cells)
@@ -392,7 +394,7 @@ class Reader(ABC):
 
         rejected = _rejected(table, columns.label, options)
         try:
-            if rejected:
+            if rejected:  # handled below, like a row that can't be read
                 raise rejected[min(rejected)]
             rows = self.rows_of(table, columns, options, first_id=first_id)
             numbered = _numbered(rows, table, range(len(table)))

@@ -137,12 +137,14 @@ def load_data(
     else:
         source = _OwnFiles(recipe, listener, skipped, rows_in_memory)
 
+    # If the caller names the splits, validation splits are only names: it does not matter whether
+    # they have files.
     validation = source.validation_splits(optional_too=splits is not None)
     has_confirm_rows = recipe.data.confirm_fraction is not None and bool(validation)
     confirms = has_confirm_rows and not unsplit
     split_names = list(recipe.evaluation.splits if splits is None else splits)
     if confirms:
-        # The rows of `confirm` are a part of the validation rows, which are read in its place.
+        # The split `confirm` has no file: it is cut out of the first validation split below.
         split_names = [validation[0] if name == CONFIRM else name for name in split_names]
     for name in split_names:
         source.require(name)
@@ -159,6 +161,7 @@ def load_data(
         if "train" in rows_by_split and READERS[recipe.task].stratify:
             all_train_rows = source.unlimited_train or whole_splits["train"]
             lost_labels = _lost_labels(all_train_rows, rows_by_split["train"], listener)
+
     if confirms and validation[0] in rows_by_split:
         rows = rows_by_split[validation[0]]
         rows_by_split |= _confirming(rows, recipe, source.columns, listener)
@@ -429,7 +432,7 @@ class _Source(abc.ABC):
         labels: label names in the order that the data says; None where it says none.
         unlimited_train: all training rows, if `data.first_train_rows` has cut some off; else None.
         has_validation: whether there are validation rows; else training rows are held out.
-        _lacking: Why training rows are held out, as the beginning of the message that reports it.
+        _why_held_out: Why training rows are held out, as the beginning of the message about it.
         _way_out: What to set so that none are held out, as the end of that message.
     """
 
@@ -437,7 +440,7 @@ class _Source(abc.ABC):
     labels: tuple[str, ...] | None = None
     unlimited_train: Rows | None = None
     has_validation: bool
-    _lacking: str
+    _why_held_out: str
     _way_out = ""
 
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
@@ -510,7 +513,7 @@ class _Source(abc.ABC):
             f"{data.split_seed}, {details})"
         )
         if data.folds is None:
-            self._listener.say(f"{self._lacking}: {sentence}{self._way_out}")
+            self._listener.say(f"{self._why_held_out}: {sentence}{self._way_out}")
             return train, validation
 
         message = f"fold {data.fold} of {data.folds}: {sentence}"
@@ -542,10 +545,10 @@ class _CatalogSource(_Source):
                 message,
                 remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.",
             )
-        self.has_validation = (
-            bool(self._row.validation_splits) or "train" not in self._row.split_names
-        )
-        self._lacking = f"'{self._row.name}' has no validation split"
+        # Without training rows there is nothing to hold out for validation.
+        can_hold_out = "train" in self._row.split_names
+        self.has_validation = bool(self._row.validation_splits) or not can_hold_out
+        self._why_held_out = f"'{self._row.name}' has no validation split"
         self._folder = self._find_folder(section.data_dir or os.environ.get("BERTCTL_DATA"))
         if self._row.bundled and section.data_dir:
             listener.say(
@@ -592,12 +595,13 @@ class _CatalogSource(_Source):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the data set's validation splits, such as MNLI's two, that the recipe scores.
 
-        They are all of them if the recipe names no splits to score, and the first one if it names
-        only other splits. A split after the first one is left out with a warning if the folder of
-        the data set has no file of it, and the recipe does not name it.
+        If the recipe names no splits to score, these are all validation splits. If it names only
+        other splits, it is the first validation split.
 
         Args:
-            optional_too: Whether such a split without a file is returned, too.
+            optional_too: Whether to return splits that have no file in the data set's folder.
+                Otherwise a later split without a file is left out with a warning, unless the
+                recipe names it.
         """
         splits = self._row.validation_splits
         if not splits:
@@ -634,7 +638,7 @@ class _CatalogSource(_Source):
 class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
-    _lacking = "no validation file"
+    _why_held_out = "no validation file"
     _way_out = "; `data.validation_file=FILE` gives one"
 
     def __init__(

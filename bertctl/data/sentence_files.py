@@ -76,15 +76,19 @@ class SentenceReader(TextReader):
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
         """Returns which column of a file is which.
 
-        The columns that the recipe names must be in the training file. Rows to score may have
-        labels of another kind, in a column of another name: pairs with scores, where training pairs
-        have none.
+        The columns that the recipe names must be in the training file. Rows to score may lack them:
+        they may be pairs with scores in a column of another name, where training pairs have no
+        label.
+
+        Raises:
+            DataError: The training file lacks a column that the recipe names.
+            UsageError: A column can't be guessed.
         """
         settings = options.settings
         is_train = options.split == "train"
-        if is_train:
+        if is_train:  # refuse a missing column
             columns_named({"negative": settings.negative_column}, table)
-        if is_train and options.label_needed:
+        if is_train and options.label_needed:  # refuse a missing column
             columns_named({"label": settings.label_column}, table)
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
@@ -97,7 +101,8 @@ class SentenceReader(TextReader):
         is_guessed = settings.label_column is None
         has_label_name = folded(columns.label or "") in LABEL_NAMES
         if columns.pair is not None and is_guessed and not has_label_name:
-            columns = replace(columns, label=None)  # a title, say: pairs need no label
+            # Pairs need no label, and a column that was guessed by its values may be a title.
+            columns = replace(columns, label=None)
         return SentenceColumns(**vars(columns), negative=negative)
 
     def rows_of(

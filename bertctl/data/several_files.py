@@ -116,7 +116,8 @@ def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
         if getattr(from_recipe, name) != getattr(first.settings, name)
     }
     settings = first.settings
-    # `header` is also True for lines of text, which are no table, so the recipe's value counts.
+    # If the first file has no header, the others have none either. If it has one, the recipe
+    # decides for the others.
     if settings.header:
         settings = settings.model_copy(update={"header": from_recipe.header})
     return replace(options, settings=settings, hints=options.hints | guessed)

@@ -100,22 +100,24 @@ def _stratified_sides(
     if drawn is None:
         return None
 
-    sides = np.zeros(len(rows), dtype=int)
-    sides[drawn] = 1
+    drawn_sides = np.zeros(len(rows), dtype=int)
+    drawn_sides[drawn] = 1
+    divided_groups = related.on_several_sides(drawn_sides)
     target_sizes = [len(rows) - n_held_out, n_held_out]
-    with_groups = with_whole_groups(sides, related.torn(sides), target_sizes)
-    if with_groups is None:
+    sides = with_whole_groups(drawn_sides, divided_groups, target_sizes)
+    if sides is None:
         return None
 
-    # Moving whole groups may have taken the last training row of a label.
+    # Moving whole groups may have taken the last training row of a label. Then the first group with
+    # the label goes back into training.
     lost_labels = [
-        label for label in range(len(rows_by_label)) if with_groups[rows_by_label[label]].all()
+        label for label in range(len(rows_by_label)) if sides[rows_by_label[label]].all()
     ]
     for label in lost_labels:
-        with_groups[related.first_with(rows_by_label[label])] = 0
-    if not with_groups.any():  # each group that was held out had a label of its own
+        sides[related.first_with(rows_by_label[label])] = 0
+    if not sides.any():  # each group that was held out had a label of its own
         return None
-    return with_groups
+    return sides
 
 
 def hold_out_fold(
@@ -192,7 +194,7 @@ def _stratified_folds(
     dealt = np.empty(n, dtype=int)
     dealt[np.concatenate(drawn)] = np.arange(n) % folds
 
-    groups_in_several_folds = related.torn(dealt)
+    groups_in_several_folds = related.on_several_sides(dealt)
     rows_per_fold = [n / folds] * folds
     fold_of_row = with_whole_groups(dealt, groups_in_several_folds, rows_per_fold)
     if fold_of_row is None:
@@ -256,9 +258,9 @@ def with_whole_groups(
     """
     n_sides = len(target_sizes)
     sides = sides.copy()
-    torn = [group for group in members if len(group) > 1 and len(set(sides[group])) > 1]
+    divided = [group for group in members if len(group) > 1 and len(set(sides[group])) > 1]
     n_lacking = np.array(target_sizes) - np.bincount(sides, minlength=n_sides)
-    for group in sorted(torn, key=len, reverse=True):
+    for group in sorted(divided, key=len, reverse=True):
         n_on_side = np.bincount(sides[group], minlength=n_sides)
         n_lacking += n_on_side  # as if the group were on no side
         candidates = np.where(n_on_side > 0, n_lacking, -np.inf)  # only sides that it is on
@@ -266,7 +268,7 @@ def with_whole_groups(
         sides[group] = side
         n_lacking[side] -= len(group)
     is_far_off = np.abs(n_lacking) > np.array(target_sizes) / 2
-    if torn and is_far_off.any():
+    if divided and is_far_off.any():
         return None
     return sides
 
@@ -319,8 +321,8 @@ class _Groups:
         for number in range(len(self)):
             yield self[number]
 
-    def torn(self, sides: Ints) -> list[list[int]]:
-        """Returns the positions of each group that is not all on one side.
+    def on_several_sides(self, sides: Ints) -> list[list[int]]:
+        """Returns the positions of each group whose values are on more than one side.
 
         Args:
             sides: (N,) number of each row's side.
@@ -384,7 +386,7 @@ def _whole_groups(groups: _Groups, n_rows: int, rng: np.random.Generator) -> lis
     """
     chosen: list[int] = []
     group_order = rng.permutation(len(groups))
-    most_groups = max(1, len(groups) - 1)  # one group is left  # one group is left
+    most_groups = max(1, len(groups) - 1)  # one group is left
     for number in group_order[:most_groups].tolist():
         if len(chosen) >= n_rows:
             break

@@ -78,13 +78,14 @@ class Table:
             numbers = []
         else:
             numbers = [self.number(i) for i in indices]
+        # How many rows of the file stand before the first of these. It numbers rows that follow
+        # each other, as those of a chunk do; others have lines or numbers.
+        first = self.first + min(indices, default=0)
         return replace(
             self,
             columns=columns,
             lines=lines,
-            # Right for positions that follow each other, as those of `chunks`; the others have
-            # lines or numbers.
-            first=self.first + min(indices, default=0),
+            first=first,
             numbers=numbers,
         )
 

@@ -272,6 +272,8 @@ def _refuse_other_writing(
 ) -> None:
     """Refuses tags that mark entities in another writing, which would be taken for parts of speech.
 
+    Such tags are `b`, `i` and `o`, or mostly ones such as `B_PER`, `b-per` and `PER-B`.
+
     Args:
         first_place: Each tag -> the first sentence that has it, and the number of the word.
         where: File and line of a sentence.
@@ -284,14 +286,14 @@ def _refuse_other_writing(
         mark = written_as_mark(tag)
         if mark is not None:
             marks[tag] = mark
-    typed = {tag: mark for tag, mark in marks.items() if mark != "O"}
+    typed = {tag: mark for tag, mark in marks.items() if mark != "O"}  # `b_PER` -> `B-PER`
     letters = {mark[0] for mark in typed.values()}
     outside = [tag for tag, mark in marks.items() if mark == "O"]
 
-    # Small letters without types: b, i, o.
+    # All tags are letters without types, in small letters: b, i, o.
     are_letters = {tag.upper() for tag in first_place} <= _ALL_LETTERS | {"M"}
     are_small_letters = are_letters and {"b", "o"} <= first_place.keys()
-    # Most tags with something like a prefix, and one that is O or begins an entity.
+    # Most tags have a prefix and a type, and one tag is O or begins an entity.
     has_outside = bool({"O", "o", "0"} & first_place.keys())
     has_beginning = "B" in letters and len(first_place) > 1
     are_mostly_typed = 2 * len(typed) > len(first_place) - len(outside)
@@ -300,7 +302,7 @@ def _refuse_other_writing(
         return
 
     misspelt = [tag for tag, mark in marks.items() if tag != mark]
-    if not misspelt:  # letters without types are no marks here
+    if not misspelt:  # `marks` has no `b` and `i`, which have no type
         misspelt = [tag for tag in first_place if tag.islower()]
     if not misspelt:
         return

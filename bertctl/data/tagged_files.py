@@ -125,12 +125,13 @@ class TaggingReader(Reader):
             DataError: It can't be read as one of this task.
         """
         kind = _kind_by_content(path, options) or _kind_of(path)
-        # Such a file may as well be a table of texts.
-        is_doubtful = kind is None or suffix_of(path) == ".tsv"
-        if is_doubtful:
+        # A .tsv file, or one of an unknown suffix, may as well be a table with a text on each row.
+        may_be_texts = kind is None or suffix_of(path) == ".tsv"
+        if may_be_texts:
             lines = _first_lines(path, options)
-            has_other_rows = bool(lines) and not _are_sentences(lines)
-            if has_other_rows and _kind_by_sight(path, options) == "conll":
+            has_no_sentences = bool(lines) and not _are_sentences(lines)
+            # A file whose first lines show no other format counts as `conll` by sight.
+            if has_no_sentences and _kind_by_sight(path, options) == "conll":
                 return None
         try:
             return next(self._readings(path, kind or "conll", options), None)
@@ -187,6 +188,7 @@ class TaggingReader(Reader):
     ) -> Iterator[Reading]:
         """Yields the rows of running text (`lines`), `conll`, `conllu` or `piped`, by chunks."""
         name = source_name(source)
+        # A CoNLL-U file may have named entities in place of UPOS tags, or beside them.
         if kind == "conllu" and isinstance(source, Path) and options.keep_labels:
             options = _with_entities(source, options)
         with open_bytes(source) as file:

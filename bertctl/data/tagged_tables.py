@@ -73,7 +73,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     contents = {name: _content(values) for name, values in table.columns.items()}
     words_or_text = _existing(settings.text_column, table)
     label = _existing(settings.label_column, table, required=label_needed)
-    columns_named({"id": settings.id_column}, table)
+    columns_named({"id": settings.id_column}, table)  # refuses an id column that is not there
     words, text = _words_and_text(table, contents, words_or_text)
     if words is None and text is None:
         remedy = (
@@ -81,6 +81,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             f"{shown_columns(table)}"
         )
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
+    # A recipe for CoNLL files names the label column by its position, which a table has not.
     is_unnamed = settings.label_column is None or _says_nothing(settings.label_column, table)
     if label is None and is_unnamed:
         free = {name: content for name, content in contents.items() if name != words}
@@ -140,20 +141,25 @@ def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
     """Returns the text column of a file in which none has a usual name; None if it can't be told.
 
-    It is doccano's `data`, the only column of texts beside spans, or the only one with prose.
+    It is doccano's `data`, the only column of strings beside spans, or the only one with prose.
+
+    Args:
+        table: The file.
+        contents: What each column has in its cells, such as `text` for strings.
     """
-    text_names = [
+    string_columns = [
         name
         for name, content in contents.items()
         if content == "text" and folded(name) not in ID_NAMES
     ]
     spans = _find_column((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
-    if spans is not None and "data" in text_names:
+    if spans is not None and "data" in string_columns:
         return "data"
-    if spans is not None and len(text_names) == 1:
-        return text_names[0]
-    texts = [name for name in text_names if content_of(table.columns[name]) == "text"]
-    return texts[0] if len(texts) == 1 else None
+    if spans is not None and len(string_columns) == 1:
+        return string_columns[0]
+    # Strings may also be names or classes: `content_of` looks at how they differ.
+    prose_columns = [name for name in string_columns if content_of(table.columns[name]) == "text"]
+    return prose_columns[0] if len(prose_columns) == 1 else None
 
 
 def _says_nothing(column: str, table: Table) -> bool:

@@ -165,11 +165,12 @@ def rows_from(
 def _labels_of(
     table: Table, names: TextColumns, rules: LabelRules, *, lenient: bool
 ) -> Sequence[Any]:
-    """Returns the label column as labels, or as scores without blanks around them.
+    """Returns the labels of a column, or its scores without blanks around them.
 
     Args:
         table: The file.
-        names: Which column is which; without a form of its labels they are scores.
+        names: Which column is which. Its `form` says what the label cells are, such as lists of
+            names; None stands for scores.
         rules: What the recipe says of its labels.
         lenient: Whether a label that can't be read stays as the file has it.
 
@@ -247,8 +248,13 @@ def _guess_text(
 ) -> tuple[str, str | None]:
     """Returns the text column, and the second text's column if both have the names of a pair.
 
-    The first that fits: columns with the names of a pair (`premise`, `hypothesis`) if no other has
-    a usual name; `text`; the only column with a usual name; the only column that holds texts.
+    In a file with a header, the first rule that fits counts:
+
+    1. Two columns have the names of a pair (`premise`, `hypothesis`), and no other column has a
+       usual name of a text.
+    2. No columns have the names of a pair, and a column is called `text`.
+    3. No columns have the names of a pair, and one column alone could be the text: by its usual
+       name, because there is no other column, or because no other column holds texts.
 
     Args:
         table: The file.
@@ -266,11 +272,11 @@ def _guess_text(
     pairs = _usual_pairs(free, pair)
     in_pairs = list(chain.from_iterable(pairs))
     usual_names = [free[name] for name in TEXT_NAMES if name in free]
-    singles = [name for name in usual_names if name not in in_pairs]
+    singles = [name for name in usual_names if name not in in_pairs]  # may be the text alone
     unknown = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
     if len(pairs) == 1 and not singles:
         text, second = pairs[0]
-        # Of `question,answer` alone, the answers may be classes, and then are the label.
+        # A file with only `question,answer` may have classes as answers: then they are the label.
         has_no_other_columns = len(free) == 2 and len(unknown) == 2
         may_be_label = label_needed and label is None and has_no_other_columns
         if may_be_label and content_of(table.columns[second]) == "class":

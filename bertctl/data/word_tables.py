@@ -49,7 +49,8 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
     """Yields tables with a row per sentence, made of tables with a word on each row.
 
     Rows `1,Anna,B-PER` and `1,sleeps,O` become one: `1`, `["Anna", "sleeps"]`, `["B-PER", "O"]`.
-    Other tables stay as they are; the first chunk of a file decides what it is.
+    Other tables stay as they are. After a chunk with a word on each row, the later chunks of the
+    file are taken to be such tables, too.
 
     Args:
         tables: Chunks of one file. A sentence may begin in one and end in the next.
@@ -61,14 +62,14 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
     # Sentences that were not yielded yet: of each, its rows as chunk and position in it.
     sentences: list[list[tuple[Table, int]]] = []
     numbers_seen: set[str] = set()
-    column = ""  # with the numbers of the sentences; empty until the first chunk has been seen
+    column = ""  # with the numbers of the sentences; empty until a chunk has a word on each row
     for table in tables:
         number_column = sentence_column(table.columns)
         if number_column is None:
             yield table
             continue
-        is_first = not column
-        if is_first and not _is_word_table(table, number_column):
+        continues_file = column != ""
+        if not continues_file and not _is_word_table(table, number_column):
             yield table
             continue
         column = number_column

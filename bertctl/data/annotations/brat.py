@@ -73,7 +73,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         kind, offsets, surface = match.groups()
         parts = [(int(start), int(end)) for start, end in map(str.split, offsets.split(";"))]
         joined = joined_parts(text, parts)
-        if joined is None:
+        if joined is None:  # words between the parts do not belong to the span
             n_parted += 1
             continue
         spans.append((*joined, kind))

@@ -88,9 +88,17 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yields start and end in characters, if they were counted in another way; and its name.
+    """Yields where a span is if a tool counted its offsets in a usual other way than in characters.
 
     In an emoji and `Anna`, offsets 2 to 6 that count UTF-16 are 1 to 5.
+
+    Args:
+        text: The text with the span.
+        start: The first offset as the tool wrote it.
+        end: The last one.
+
+    Yields:
+        Start and end in characters, and a sentence that says how the offsets were counted.
     """
     before = ["", *text][: len(text)]  # the character before each one
     after = [*text[1:], ""][: len(text)]
@@ -111,7 +119,7 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
         ],
     }
     for counting, widths in widths_by_counting.items():
-        positions = _positions(widths)
+        positions = _positions(widths)  # offset of this counting -> number of the character
         if start in positions and end in positions:
             differs = (positions[start], positions[end]) != (start, end)
             if differs:
