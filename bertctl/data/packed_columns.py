@@ -83,7 +83,7 @@ class PackedTexts(Sequence[Any]):
         if isinstance(index, slice):
             return self.select(range(len(self))[index])
         position = range(len(self))[index]  # from 0 on, also for -1; refuses what is out of range
-        if self._rows is None:
+        if self._rows is None:  # the column has all texts of the file, in their order
             return self._file.text(position)
         return self._file.text(int(self._rows[position]))
 
@@ -95,7 +95,7 @@ class PackedTexts(Sequence[Any]):
         return list, (list(self),)  # another process has no such file
 
     def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
-        """Returns the texts at these positions: a list of few, a view of many."""
+        """Returns the texts at these positions: few as a list, many as a view of the same file."""
         import numpy as np
 
         positions = np.asarray(indices, dtype=np.int64)
@@ -222,7 +222,7 @@ class CodedValues(Sequence[Any]):
         return CodedValues, (self.codes, self.values)
 
     def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
-        """Returns the values at these positions: a list of few."""
+        """Returns the values at these positions: few as a list, many in codes."""
         import numpy as np
 
         return _coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
@@ -233,7 +233,7 @@ class CodedValues(Sequence[Any]):
 
 
 def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of codes: a list of few, coded if they are many.
+    """Returns the values of codes: few as a list, many in codes.
 
     Values without a code are left out, and the others numbered anew: codes `[2, 0, 2]` of `["a",
     "b", "c"]` become `[1, 0, 1]` of `["a", "c"]`.
@@ -397,7 +397,7 @@ def are_different(values: Iterable[Any]) -> bool:
 
 
 def column_of(values: Iterable[Any]) -> Sequence[Any]:
-    """Returns values as a column: a list of few, packed where they are many."""
+    """Returns values as a column: few as a list, many in a packed form."""
     builder = ColumnBuilder()
     for part in _batched(values, _BATCH_ROWS):
         builder.extend(part)
@@ -425,10 +425,11 @@ class ColumnBuilder:
     """
 
     def __init__(self) -> None:
+        # The values are in one of these three at a time.
         self._values: list[Any] = []
-        self._is_plain = False
         self._coded: _CodedBuilder | None = None
         self._texts: _TextsBuilder | None = None
+        self._is_plain = False  # whether `_values` has something that can't be packed
         self.n_rows = 0
 
     def extend(self, values: Sequence[Any]) -> None:
@@ -508,10 +509,10 @@ class _CodedBuilder:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._codes = array("i")
-        self._numbers: dict[Any, int] = {}
-        self._values: list[Any] = []
+        self.limit = limit  # of the number of different values
+        self._codes = array("i")  # one for each row: the number of its value
+        self._numbers: dict[Any, int] = {}  # key of a value -> its number
+        self._values: list[Any] = []  # the different values, by number
 
     def extend(self, values: Sequence[Any]) -> bool:
         """Adds values, and returns whether the column is still packed.

@@ -199,11 +199,13 @@ class ParquetBatches:
             )
 
     def _longest_repeated(self, group: int, path: str) -> int:
-        """Returns the bytes of the longest value in the dictionary of a column, by one of its rows.
+        """Returns the bytes of the longest value in the dictionary of a column.
+
+        A batch of a single row is decoded for it, which has the dictionary of the whole group.
 
         Args:
             group: Number of the row group.
-            path: Of the column in the schema.
+            path: Path of the column in the schema.
         """
         self._file.seek(0)
         parquet = pq.ParquetFile(self._file, pre_buffer=False, read_dictionary=[path])
@@ -266,7 +268,13 @@ class ParquetBatches:
             raise DataError(message, remedy=_CUT)
 
     def _too_long(self, path: str, subject: str, most: int) -> DataError:
-        """Returns the error for a column with too many bytes; `subject` has them."""
+        """Returns the error for a column with too many bytes.
+
+        Args:
+            path: Path of the column in the schema.
+            subject: What has too many bytes, with a verb, such as `a cell has`.
+            most: The most bytes that it may have.
+        """
         column, _, _ = path.partition(".")  # of a nested field, the column that it is in
         message = f"{self._source}, column '{column}': {subject} more than {human_bytes(most)}"
         return DataError(message, remedy=_CUT)

@@ -99,6 +99,7 @@ class Rows:
             return selected(self.numbers, indices)
         import numpy as np
 
+        # The split still has all rows of its file, which are numbered from 1.
         numbers = np.asarray(indices, dtype=np.int64) + 1
         return int_column(numbers)
 

@@ -330,6 +330,7 @@ class _Groups:
         if not len(self):
             return []
         ordered_sides = sides[self.order]  # group after group
+        # The lowest and the highest side of each group: if they differ, it is on several sides.
         lowest = np.minimum.reduceat(ordered_sides, self.starts[:-1])
         highest = np.maximum.reduceat(ordered_sides, self.starts[:-1])
         return [self[number].tolist() for number in np.flatnonzero(lowest < highest).tolist()]

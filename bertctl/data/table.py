@@ -243,7 +243,7 @@ def require_score(rows: Rows | Table, index: int, column: str = "label") -> floa
 
 
 def _plain_number(label: Any) -> str:
-    """Returns how a score is written, for one that is not written so."""
+    """Returns a sentence that says how to write a label as a score: `A score is a plain number`."""
     plain = number_with_sign(str(label))
     if plain is not None:
         return f"A score is a plain number: write {plain} for {str(label).strip()}."
