@@ -156,7 +156,7 @@ class DatasetRow:
 
     @property
     def primary_metric(self) -> str | None:
-        """Metric that decides; None where the task says."""
+        """Metric that chooses the best epoch; None if the data set leaves it to the task."""
         if self.metrics:
             return self.metrics[0]
         return None
@@ -241,7 +241,9 @@ class DatasetRow:
                 "one label leaves nothing to learn; give all of them, or none to find them in "
                 "training",
             )
-        if self.hub is not None and len(self.splits) > 1 and self.hub.file == self.hub.file_of(""):
+        has_several_splits = len(self.splits) > 1
+        # Without `{split}` in it, the file's path is the same for each split.
+        if self.hub is not None and has_several_splits and self.hub.file == self.hub.file_of(""):
             yield (
                 "hub",
                 f"the file {self.hub.file} is the same for every split; write {{split}} where its "

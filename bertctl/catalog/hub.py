@@ -329,6 +329,7 @@ def asking(
 
     def pass_on(record: logging.LogRecord) -> bool:
         """Passes a message of the library on to the listener, and keeps it from stderr."""
+        # The library logs that it waits or tries again, which takes time for one more answer.
         patience.sign_of_life(patience.ANSWER_SECONDS)
         listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
         return False
@@ -369,7 +370,8 @@ def shown(text: str) -> str:
     """Returns a text without the secrets of addresses in it: passwords, signatures, tokens."""
     from huggingface_hub import get_token
 
-    return without_secrets(text).replace(get_token() or "\0", "***")
+    token = get_token() or "\0"  # without a token, something that is in no text
+    return without_secrets(text).replace(token, "***")
 
 
 class _Answers(dict[str, str]):

@@ -57,9 +57,9 @@ class HubFiles:
         return f"{endpoint()}/{prefix}{self.repo}/resolve/{revision}/{quote(file)}"
 
     def matches(self, file: str) -> bool:
-        """Returns whether a file fits one of the patterns, in as many folders as that one has.
+        """Returns whether a file fits one of the patterns, in the same depth of folders.
 
-        `*.json` fits `config.json`, not `1_Pooling/config.json`, which `*_*/config.json` fits.
+        `*.json` fits `config.json`, but not `1_Pooling/config.json`. `*_*/config.json` fits that.
         """
         return any(
             fnmatch(file, pattern) and file.count("/") == pattern.count("/")

@@ -161,7 +161,9 @@ def recording() -> Iterator[list[FilesToRead]]:
 
 
 def check_or_record(snapshot: FilesToRead) -> None:
-    """Checks files that are about to be read against the lock, or records them.
+    """Records files that are about to be read, and checks them against the lock.
+
+    They are recorded inside of `recording`, and checked if a lock is in force.
 
     Raises:
         UnavailableError: a lock is in force, and they are not what it has.

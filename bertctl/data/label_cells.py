@@ -135,7 +135,8 @@ def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
 def oddly_written_numbers(counts: Counter[str]) -> list[str]:
     """Returns rare names such as `1e3` or `0.5` among whole numbers in digits; [] elsewhere.
 
-    Such a name is a slip, or the labels are scores. It is no class beside 0 and 1.
+    Either such a name is a slip, or the labels are scores. Nobody means a class `0.5` beside 0 and
+    1.
 
     Args:
         counts: Name -> rows that have it.
@@ -374,10 +375,12 @@ def _cell(value: Any) -> Any:
 
 
 def _is_bracketed(text: str) -> bool:
-    """Returns whether a text begins or ends like a list or an object."""
+    """Returns whether a text begins like a list or an object, or ends like one that was cut off."""
     begins = text[0] in "[{" or text.startswith(("('", '("'))
-    ends = (text[-1] == "]" and "[" not in text) or (text[-1] == "}" and "{" not in text)
-    return begins or ends
+    # A name such as `sport [ball]` has both brackets, and is no list.
+    ends_list = text[-1] == "]" and "[" not in text
+    ends_object = text[-1] == "}" and "{" not in text
+    return begins or ends_list or ends_object
 
 
 def _not_understood(text: str) -> _Unreadable:

@@ -112,7 +112,8 @@ def kept_file(rows: RowsInMemory, name: str) -> MemoryFile:
 
 def is_frame(rows: object) -> bool:
     """Returns whether rows are a data frame: all there, in columns with names."""
-    kind = type(rows)  # a query that was not carried out yet would begin at `rows.columns`
+    # The type is asked, because a lazy frame would begin its query at `rows.columns`.
+    kind = type(rows)
     has_columns = hasattr(kind, "columns") or hasattr(kind, "column_names")
     return has_columns and hasattr(kind, "__len__")
 

@@ -101,7 +101,7 @@ def _bytes_of(path: Path) -> BinaryIO:
 def _opened(path: Path) -> int:
     """Returns a descriptor of a pipe that is open for reading, without waiting for a writer.
 
-    `_copy` waits for it, in a way that a signal ends.
+    `_copy` waits for the writer instead: a signal can end its wait.
     """
     own_descriptor = _DESCRIPTOR.fullmatch(str(path))  # of `<(command)`, which is open already
     if own_descriptor:

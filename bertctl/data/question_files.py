@@ -155,7 +155,9 @@ class QuestionReader(Reader):
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
-        if isinstance(table, NestedTable):  # the settings can't name its columns, which are made
+        # A table that was made of SQuAD's nested JSON has columns of fixed names, so column names
+        # in the recipe's settings don't apply to it.
+        if isinstance(table, NestedTable):
             return find_columns(table, _SQUAD, options)
         return find_columns(table, options.settings, options)
 

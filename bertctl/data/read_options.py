@@ -178,6 +178,13 @@ class ReadOptions:
             return self
         return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
+    def skipping_bad_records(self) -> "ReadOptions":
+        """Returns options whose `skipped`, if it is there, also gets records that can't be parsed.
+
+        A record is a line of JSON or of CSV, before it is a row.
+        """
+        return self.skipping(self.skipped)
+
 
 class ReaderOptions(TypedDict, total=False):
     """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""

@@ -18,7 +18,7 @@ class _Readers(dict[str, Reader]):
     """
 
     def __missing__(self, task: str) -> Reader:
-        """Returns the reader of a plug-in's task, when it is looked up for the first time."""
+        """Returns the reader of a plug-in's task, which is not among the built-in ones."""
         added = plugin("tasks", task)
         if added is None:
             raise KeyError(task)

@@ -133,18 +133,17 @@ def _as_reading(
 
 
 def _with_absent_columns(table: Table, columns: Any) -> Table:
-    """Returns a chunk of JSON Lines with a column of None for each that no row of it has.
-
-    The first of the columns that are read is not added: without it, the chunk is refused. Other
-    files have all columns in all chunks.
+    """Returns a chunk of JSON Lines with columns of None for those that none of its rows has.
 
     Args:
-        table: The chunk.
+        table: The chunk. Chunks of other formats have all columns of their file.
         columns: Which column is which, by the chunks before.
     """
-    if not table.lines:
+    if not table.lines:  # Parquet
         return table
-    absent = [name for name in columns.used[1:] if name not in table.columns]
+    # The first column, such as the text, must be there: a chunk without it is refused later.
+    optional = columns.used[1:]
+    absent = [name for name in optional if name not in table.columns]
     empty = {name: [None] * len(table) for name in absent}
     return replace(table, columns={**table.columns, **empty})
 
@@ -186,7 +185,9 @@ class Reader(ABC):
         settings: DataSection,
         files: Sequence[Path | MemoryFile],  # noqa: ARG002
     ) -> DataSection:
-        """Returns the settings with what only all files of a recipe together show.
+        """Returns the settings with what only all files of a recipe together show: here, nothing.
+
+        Readers that need all files override it: for choices, whether labels count from 0 or 1.
 
         Args:
             settings: As the person gave them.
@@ -231,7 +232,10 @@ class Reader(ABC):
         table: Table,  # noqa: ARG002
         options: ReadOptions,  # noqa: ARG002
     ) -> Any:
-        """Returns the columns, with those that a later chunk of the file brings."""
+        """Returns the columns by which a later chunk of the file is read: here, the same ones.
+
+        Readers whose files have more columns in later chunks override it.
+        """
         return columns
 
     def table_readings(
@@ -249,8 +253,8 @@ class Reader(ABC):
         """
         known: Any = columns
         file_ids = FileIds()
-        n_rows = 0  # rows of the file so far
-        n_sound = 0  # of these, rows that were not left out
+        n_rows = 0  # rows of the file so far, with those that could not be used
+        n_sound = 0  # of these, the ones that were yielded
         n_blank = dict.fromkeys(dict(self.nouns), 0)  # canonical column -> blank texts so far
         if not options.label_needed:
             # It does not matter then why a row has no label.
@@ -271,7 +275,8 @@ class Reader(ABC):
             )
             are_numbered = file_ids.column is None
             if are_numbered and options.skipped is not None and table.lines:
-                # Numbers count all rows of the file, those that were left out, too.
+                # Ids count all rows of the file: `skipped` adds the rows that were left out to the
+                # `n_sound` rows before.
                 ids = options.skipped.ids(rows.lines, table.source, first_id=n_sound)
                 rows = replace(rows, ids=ids)
             n_rows += len(table)
@@ -532,7 +537,7 @@ class Reader(ABC):
             label_needed=label_needed,
             **reader_options,
         )
-        return self.read_whole(path, options.skipping(options.skipped))
+        return self.read_whole(path, options.skipping_bad_records())
 
     def all_readings(self, source: Source | FileList, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file, of stdin or of several files, chunk by chunk."""
@@ -595,5 +600,5 @@ class Reader(ABC):
             **reader_options,
         )
         yield from self.all_readings(
-            source, replace(options.skipping(options.skipped), form=self.form)
+            source, replace(options.skipping_bad_records(), form=self.form)
         )

@@ -589,8 +589,9 @@ class _CatalogSource(_Source):
             raise UsageError(
                 message, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}."
             )
-        if split != "validation" or self.has_validation:
-            self._row.split(split)
+        is_held_out = split == "validation" and not self.has_validation
+        if not is_held_out:
+            self._row.split(split)  # refuses an unknown split
 
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the data set's validation splits, such as MNLI's two, that the recipe scores.
@@ -680,7 +681,7 @@ class _OwnFiles(_Source):
             raise UsageError(f"no {split} rows", remedy=remedy)
 
     def resolved_recipe(self) -> Recipe:
-        """Returns the recipe with the number that the first choice has in its files."""
+        """Returns the recipe with `data.first_choice`: whether labels count choices from 0 or 1."""
         first_choice = self._settings.first_choice
         if first_choice == self._recipe.data.first_choice:
             return self._recipe

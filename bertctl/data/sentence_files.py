@@ -57,6 +57,7 @@ class SentenceReader(TextReader):
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin."""
+        # JSON may be that of SQuAD: then its questions and their paragraphs are the pairs.
         if input_kind(source, options) == "jsonl":
             return self.table_readings(map(_question_pairs, json_tables(source, options)), options)
         return super().readings(source, options)

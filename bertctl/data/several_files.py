@@ -268,14 +268,14 @@ class _WholeListener(Listener):
     Attributes:
         _sizes: Each file -> its bytes.
         _n_before: Rows of the files before the one that is read.
-        _files_left: Bytes of that file and all later ones, divided by the bytes of that file.
+        _ratio_left: Bytes of that file and all later ones, divided by the bytes of that file.
     """
 
     def __init__(self, listener: Listener, files: FileList) -> None:
         self._listener = listener
         self._sizes = {path: _size_of(path) for path in files.paths}
-        self._n_before = 0
-        self._files_left = 0.0
+        self._n_before = 0  # rows of the files before
+        self._ratio_left = 0.0  # bytes from this file on / bytes of this file
 
     def begin(self, path: Path, n_before: int) -> None:
         """Begins a file. Its rows tell how many rows this file and the later ones have.
@@ -291,9 +291,9 @@ class _WholeListener(Listener):
         bytes_left = sum(self._sizes[later] for later in paths[paths.index(path) :])
         self._n_before = n_before
         if self._sizes[path]:
-            self._files_left = bytes_left / self._sizes[path]
+            self._ratio_left = bytes_left / self._sizes[path]
         else:
-            self._files_left = 0.0
+            self._ratio_left = 0.0
 
     def say(self, text: str) -> None:
         """Passes on a message."""
@@ -305,7 +305,7 @@ class _WholeListener(Listener):
 
     def expect(self, rows: int) -> None:
         """Passes on about how many rows all files have, by the rows of this one."""
-        n_expected = self._n_before + int(rows * self._files_left)
+        n_expected = self._n_before + int(rows * self._ratio_left)
         self._listener.expect(n_expected if rows else 0)
 
 

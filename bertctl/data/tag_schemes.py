@@ -70,7 +70,10 @@ class TagKind:
 
     @property
     def answered(self) -> Scheme | None:
-        """The scheme in which rows with such tags are answered; None for plain names."""
+        """The scheme in which a model's predictions are written; None for plain tags.
+
+        Entities of no pure scheme are written as IOB2.
+        """
         if self.entities:
             return self.scheme or "IOB2"
         return None
@@ -241,7 +244,7 @@ def _mark_entities(tags: set[str]) -> bool:
 
 
 def written_as_mark(tag: str) -> str | None:
-    """Returns a tag of an entity that is written in another way as schemes write it; else None.
+    """Returns how schemes write a tag of an entity, whatever its own writing; None for other tags.
 
     `B_PER`, `B:PER` and `PER-B` -> `B-PER`, `b-per` -> `B-per`, `o` -> `O`.
     """
@@ -262,7 +265,9 @@ def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
         return tuple(tags)
     marks = [written_as_mark(tag) for tag in tags]
     are_marks = "O" in marks and None not in marks and any(mark != "O" for mark in marks)
-    if not are_marks or len(set(marks)) < len(marks):
+    # Two tags of a model must not become one, such as `B_PER` and `PER-B`.
+    are_distinct = len(set(marks)) == len(marks)
+    if not are_marks or not are_distinct:
         return tuple(tags)
     return tuple(mark for mark in marks if mark is not None)
 

@@ -101,11 +101,11 @@ class TaggingReader(Reader):
     form: str = json_form('"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]')
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin; tags only of whole files.
+        """Yields the rows of a file or of stdin, with the kind of their tags if it can be told.
 
-        A whole file whose suffix says nothing is one of CoNLL columns. In a stream, stdin is
-        running text, a sentence (or any text) per line, unless `kind` says otherwise; so is a file
-        whose suffix says nothing, unless its first lines look like columns.
+        Only all tags of a file together show their kind, such as IOB2. So a file that is read in
+        chunks is read twice. Chunks of stdin and pipes, which can be read only once, have no kind
+        of tags, and running text has no tags.
         """
         kind = _kind(source, options)
         if options.whole or is_read_once(source) or kind == "lines":

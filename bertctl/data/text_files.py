@@ -412,6 +412,7 @@ class _MojibakeGuard:
         self._source = source
         self._encoding = encoding
         self._listener = listener
+        # UTF-8 and ASCII read the same characters. UTF-16 and UTF-32 can't be taken for UTF-8.
         self._is_guarded = not codecs.lookup(encoding).name.startswith(("utf", "ascii"))
         self._n_utf8 = 0
         self._n_others = 0

@@ -55,8 +55,9 @@ class TextReader(Reader):
     def groups(self, rows: Rows) -> Sequence[Hashable]:
         """Returns one key per row, the same for rows that belong together: those with equal texts.
 
-        Of pairs the first texts count; the second ones if more than a tenth of the rows have the
-        same first text, which then is a kind or an instruction.
+        Pairs with the same first text belong together. But if more than a tenth of the rows have
+        the same first text, it is an instruction or the kind of the text, and the second texts
+        count.
         """
         keys = group_keys(rows, self.together)
         first_text_is_kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
@@ -148,7 +149,7 @@ class TextReader(Reader):
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which, and what nearly all cells of its labels are."""
         columns = choose_columns(table, options.settings, label_needed=options.label_needed)
-        if columns.label is None or not self.stratify:
+        if columns.label is None or not self.stratify:  # scores have no other form than a number
             return columns
         form = label_form(table.columns[columns.label], options.labels, is_typed=table.is_typed)
         return replace(columns, form=form)
@@ -159,8 +160,8 @@ class TextReader(Reader):
         """Returns a file's columns under their canonical names.
 
         Raises:
-            DataError: a label that can't be read, in a whole file; where rows are skipped, also one
-                that is missing.
+            DataError: The file is read whole, and a label can't be read. If rows can be skipped,
+                missing labels and labels that are no scores are refused here, too.
         """
         rows = rows_from(
             table,
@@ -170,8 +171,8 @@ class TextReader(Reader):
             rules=options.labels,
             lenient=not options.whole,
         )
-        is_labelled = options.whole and options.label_needed and rows.has("label")
-        if options.skipped is not None and is_labelled:
+        are_labels_used = options.whole and options.label_needed and rows.has("label")
+        if options.skipped is not None and are_labels_used:
             self._refuse_unusable_labels(rows, columns, options)
         return rows
 

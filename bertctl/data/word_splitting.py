@@ -107,9 +107,10 @@ def _splitter(*, unspaced: bool) -> "PreTokenizer":
 def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Returns the words of a text, and where each begins and ends in it, in characters.
 
-    About the words of the Penn Treebank: marks of punctuation and English clitics (`do n't`,
-    `Anna 's`) stand alone; addresses, numbers and abbreviations with points stay whole; unlike
-    there, words are divided at hyphens. A Chinese character is a word of its own.
+    The words are nearly those of the Penn Treebank. Punctuation marks and English clitics (`do
+    n't`, `Anna 's`) are words of their own. Addresses, numbers and abbreviations with points stay
+    whole. Unlike in the Penn Treebank, words are divided at hyphens. Each Chinese character is a
+    word.
     """
     return _parts(text, unspaced=False)
 
@@ -117,9 +118,9 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Returns the words of a text that get a tag each, and where each begins and ends in it.
 
-    They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao,
-    Khmer, Burmese, Tibetan and Japanese, and in Korean with its particles, each character with its
-    marks (a grapheme) is a word. Beginnings and ends are in characters.
+    Scripts such as Thai and Japanese have no blanks that show where a name ends, and Korean writes
+    particles at its nouns. In these scripts each character with its marks (a grapheme) is a word.
+    Other words are those of `split_words`. Beginnings and ends are in characters.
     """
     return _parts(text, unspaced=True)
 

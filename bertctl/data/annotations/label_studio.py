@@ -60,7 +60,8 @@ def has_tasks(table: Table) -> bool:
 def _has_names_of_tasks(names: Collection[str]) -> bool:
     """Returns whether the fields beside `data` are those of a task.
 
-    What annotators or models gave is there, or nothing that could be a text or a label.
+    A task has annotations or predictions. A task that nobody has annotated has neither, but it has
+    no field that could be a text or a label, as rows with a column `data` have.
     """
     has_annotations = any(name in names for name in _GIVEN)
     has_text_or_label = any(name in names for name in ("text", "label", "labels"))

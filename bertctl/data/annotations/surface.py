@@ -131,7 +131,10 @@ def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]
 
 
 def _positions(widths: Sequence[int]) -> dict[int, int]:
-    """Returns offset -> position of the character that begins there, and of the end of the text.
+    """Returns a mapping from offsets of another counting to positions in characters.
+
+    `[2, 1]` (an emoji and a letter in UTF-16) -> `{0: 0, 2: 1, 3: 2}`. The last offset is the end
+    of the text.
 
     Args:
         widths: How much each character counts in these offsets.
