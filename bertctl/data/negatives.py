@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertctl.data.names import folded
-from bertctl.data.question_files import NestedTable
+from bertctl.data.nested_questions import NestedTable
 from bertctl.data.rows import is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError

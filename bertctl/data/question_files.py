@@ -8,8 +8,7 @@ lists: unanswerable; development sets have several answers), `title` where the f
 occur in the context.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -26,16 +25,14 @@ from bertctl.data.columns import (
     shown_columns,
 )
 from bertctl.data.files import input_kind, read_tables
-from bertctl.data.json_tables import document_or_tables, table_of_document
-from bertctl.data.names import first_field, folded
+from bertctl.data.names import folded
+from bertctl.data.nested_questions import FORMS, NestedTable, json_tables
+from bertctl.data.question_answers import IS_IMPOSSIBLE, is_blank, labels_of_answers
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.reading import Reader
-from bertctl.data.rows import Rows, is_missing
+from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile, Source, source_name
-from bertctl.data.table import Table, table_of_objects
-from bertctl.data.text_files import open_bytes
-from bertctl.data.word_splitting import cuts_word
-from bertctl.data.written_values import is_shortened, written_value
+from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
@@ -49,15 +46,8 @@ _USUAL = {
 }
 """Option that names a column, and its usual names, the likeliest first."""
 _CANONICAL = ("question", "context", "label")
-_IMPOSSIBLE = "is_impossible"
 _SQUAD = DataSection(text_column="question", pair_column="context", label_column="answers")
-"""The names that `_flat_questions` gives to the nested form."""
-_FORMS = (
-    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": '
-    "[...]}]}]}, a list "
-    "of its paragraphs, or one object per line: "
-    '{"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
-)
+"""Names of the columns of a `NestedTable`."""
 _AS_SQUAD = "Write its answers as SQuAD has them, one object per line. "
 _OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
     (
@@ -93,11 +83,6 @@ _OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
     ),
 )
 """Columns of formats that can't be read, their names, and what to do."""
-_ANSWERS = (
-    'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", '
-    '"answer_start": 0}]; '
-    "[] for a question without one."
-)
 
 
 @dataclass(frozen=True)
@@ -108,7 +93,7 @@ class QuestionReader(Reader):
     no_label: tuple[Any, ...] = (None,)
     nouns: tuple[tuple[str, str], ...] = ((_CANONICAL[0], "questions"),)
     finds_ids: bool = True
-    form: str = _FORMS
+    form: str = FORMS
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
@@ -123,7 +108,7 @@ class QuestionReader(Reader):
         if kind == "lines":
             message = f"{source_name(source)}: lines of text are not questions with a context"
             raise UsageError(
-                message, remedy=f'{_FORMS} One question alone: `question="..." context=FILE`.'
+                message, remedy=f'{FORMS} One question alone: `question="..." context=FILE`.'
             )
         if kind == "jsonl":
             tables = json_tables(source, options)
@@ -280,7 +265,7 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
         if columns <= names:
             raise DataError(
                 f"{table.source}: this is the form of {noun}, which can't be read",
-                remedy=remedy + _FORMS,
+                remedy=remedy + FORMS,
             )
 
 
@@ -300,7 +285,7 @@ def _usable_ids(
     """
     if name is None:
         return None
-    ids = [str(value) for value in table.columns[name] if not _is_blank(value)]
+    ids = [str(value) for value in table.columns[name] if not is_blank(value)]
     if not ids:
         return None
     if not options.keep_labels:
@@ -334,11 +319,6 @@ def _same_ids_mean_same_questions(table: Table, id_column: str, texts: tuple[str
     return True
 
 
-def _is_blank(value: Any) -> bool:
-    """Returns whether a cell is empty, null or NaN."""
-    return is_missing(value) or (isinstance(value, str) and value == "")
-
-
 def require_distinct_ids(rows: Rows) -> None:
     """Refuses questions of which some have the same id, or have none where others do.
 
@@ -348,7 +328,7 @@ def require_distinct_ids(rows: Rows) -> None:
         DataError: with both rows.
     """
     ids = rows.columns.get("id", rows.ids)
-    if not all(map(_is_blank, ids)):
+    if not all(map(is_blank, ids)):
         remedy = (
             "Give each question an id of its own, or take `format=jsonl`, which has a line per row."
         )
@@ -386,7 +366,7 @@ def rows_of_questions(
         "context": _texts(table, names.context, "context", ids),
     }
     if names.label is not None:
-        columns_read["label"] = _labels_of(
+        columns_read["label"] = labels_of_answers(
             table,
             name=names.label,
             contexts=columns_read["context"],
@@ -399,7 +379,7 @@ def rows_of_questions(
     if has_all_ids and names.id is not None:
         names_read.append(names.id)
     if isinstance(table, NestedTable):  # in SQuAD's form it is a part of the answers
-        names_read.append(_IMPOSSIBLE)
+        names_read.append(IS_IMPOSSIBLE)
     columns_read |= other_columns(table, names_read, _CANONICAL)
     rows = Rows(
         options.split,
@@ -441,96 +421,10 @@ def _ids_of_questions(
     if not file_ids:  # a chunk of JSON Lines whose rows have no ids
         return numbers, True
     ids = [
-        number if _is_blank(value) else str(value)
+        number if is_blank(value) else str(value)
         for number, value in zip(numbers, file_ids, strict=True)
     ]
-    return ids, not any(map(_is_blank, file_ids))
-
-
-def _labels_of(
-    table: Table, name: str, contexts: Sequence[str], ids: Sequence[str], options: ReadOptions
-) -> list[dict[str, list[Any]]]:
-    """Returns the answers of each question as {"text": [...], "answer_start": [...]}.
-
-    Args:
-        table: The file; its columns `answer_start`, `answer_end` and `is_impossible` are read, too.
-        name: Its column with the answers.
-        contexts: Of each row.
-        ids: Of each row, for messages.
-        options: Whether a question needs an answer, and who is warned of answers without an offset
-            that occur several times.
-
-    Raises:
-        DataError: Answers that can't be read, or that `is_impossible` contradicts.
-    """
-    nothing: Sequence[Any] = [None] * len(table)
-    impossible = table.columns.get(_IMPOSSIBLE, nothing)
-    starts = table.columns.get("answer_start", nothing)
-    ends = table.columns.get("answer_end", nothing)
-    ambiguous: list[str] = []  # answers without an offset that occur several times
-    labels: list[dict[str, list[Any]]] = []
-    has_start_column = "answer_start" in table.columns
-    if has_start_column:
-        other_start_columns = []
-    else:
-        other_start_columns = _other_start_names(table.columns, but=name)
-    for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
-        if other_start_columns and isinstance(answers, str):
-            row = {column: values[i] for column, values in table.columns.items()}
-            start = _start_by_other_names(row, other_start_columns, answers, contexts[i])
-        is_blank_row = has_start_column and _is_blank(answers) and _is_blank(start)
-        if is_blank_row:  # how flat tables write an unanswerable question
-            label = _no_answers()
-        elif _is_true(impossible[i]):
-            _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
-            label = _no_answers()
-        else:
-            answers_with_start = _with_start(answers, start, end)
-            readable = _answers(answers_with_start, contexts[i], ambiguous)
-            if readable is None:
-                raise _refused_answers(answers, table, i, ids)
-            label = readable
-        has_no_answer = not label["text"]
-        if has_no_answer and options.label_needed and _is_false(impossible[i]):
-            raise DataError(
-                f"{table.where(i)} (id '{ids[i]}'): no answer, and `{_IMPOSSIBLE}` is false",
-                remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
-            )
-        labels.append(label)
-    if ambiguous:
-        options.listener.warn(
-            f"{table.source}: {count(len(ambiguous), 'answer')} without an offset occur several "
-            f"times in their contexts, such as {ambiguous[0]!r}: the first one is taken, of whole "
-            "words where there are any"
-        )
-    return labels
-
-
-def _is_true(value: Any) -> bool:
-    """Returns whether a cell says yes; an empty one says neither."""
-    return value is True or str(value).strip().lower() in ("true", "1", "1.0", "yes")
-
-
-def _is_false(value: Any) -> bool:
-    """Returns whether a cell says no; an empty one says neither."""
-    return value is False or str(value).strip().lower() in ("false", "0", "0.0", "no")
-
-
-def _require_no_answers(answers: Any, context: str, where: str) -> None:
-    """Refuses answers to a question that is said to have none.
-
-    Raises:
-        DataError: with the first of them.
-    """
-    if _is_blank(answers):
-        return
-    label = _answers(answers, context, ambiguous=[])
-    if label and label["text"]:
-        raise DataError(
-            f"{where}: `{_IMPOSSIBLE}` is true, and there is an answer: {label['text'][0]!r:.80}",
-            remedy="Correct one of the two. Answers that only seem right belong into "
-            "`plausible_answers`.",
-        )
+    return ids, not any(map(is_blank, file_ids))
 
 
 def _union(*labels: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
@@ -671,395 +565,3 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
         )
         raise DataError(message, remedy=remedy)
     return value
-
-
-def _with_start(answers: Any, start: Any, end: Any) -> Any:
-    """Returns an answer whose offset stands in a column of its own, as an object with both.
-
-    `"Oslo", 17, None` -> `{"text": "Oslo", "answer_start": 17}`. Other answers stay as they are.
-    """
-    if _is_blank(start) or not isinstance(answers, str):
-        return answers
-    answer = {"text": answers, "answer_start": start}
-    if _is_blank(end):
-        return answer
-    return {**answer, "answer_end": end}
-
-
-def _find_answer(text: str, context: str, ambiguous: list[str]) -> int:
-    """Returns where an answer without an offset begins; -1 if it does not occur.
-
-    That is the first occurrence as whole words, or else the first one that begins or ends inside
-    of a word.
-
-    Args:
-        text: The answer.
-        context: Where it is looked for.
-        ambiguous: The answer is added to this list if it occurs several times.
-    """
-    all_starts = [match.start() for match in re.finditer(re.escape(text), context)]
-    whole_words = [
-        start for start in all_starts if not cuts_word(context, start, start + len(text))
-    ]
-    for starts in (whole_words, all_starts):
-        if len(starts) > 1:
-            ambiguous.append(text)
-        if starts:
-            return starts[0]
-    return -1
-
-
-def _no_answers() -> dict[str, list[Any]]:
-    """Returns the canonical label of a question without an answer."""
-    return {"text": [], "answer_start": []}
-
-
-def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[Any]] | None:
-    """Returns answers as {"text": [...], "answer_start": [...]}; None if they can't be read.
-
-    Args:
-        value: A text, a list of texts or of objects, an object of lists, or one of these as the
-            text of a CSV cell: `'{"text": ["Oslo"], "answer_start": [17]}'`.
-        context: The text with the answers. Those without an offset are looked for in it.
-        ambiguous: Answers without an offset that occur several times are added to this list.
-    """
-    # A text that occurs in the context is the answer itself. Any other may be a CSV cell with a
-    # list or an object.
-    if isinstance(value, str) and value not in context:
-        value = written_value(value)
-        # An object, or an array as numpy prints it, that was cut off or is written wrongly.
-        if isinstance(value, str) and value.lstrip().startswith(("{", "array(")):
-            return None
-    if isinstance(value, str):
-        value = [value]
-    elif isinstance(value, Mapping):
-        value = _answers_of_lists(value)
-    if not isinstance(value, list | tuple):
-        return None
-
-    label = _no_answers()
-    for answer in value:
-        entry = {"text": answer} if isinstance(answer, str) else answer
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
-            return None
-        start = _start_of(entry, context, ambiguous)
-        if start is None:
-            return None
-        label["text"].append(entry["text"])
-        label["answer_start"].append(start)
-    return label
-
-
-def _start_of(entry: Mapping[str, Any], context: str, ambiguous: list[str]) -> int | None:
-    """Returns where an answer begins in its context, -1 if it does not occur there.
-
-    The result is None if the answer is blank, an offset is no number, or the end contradicts the
-    answer's length.
-
-    Args:
-        entry: The answer: its `text`, and its offsets if they are known.
-        context: The text with the answer, which is searched if the start is not known.
-        ambiguous: The answer is added to this list if it has no offset and occurs several times.
-    """
-    text = entry["text"]
-    start_names, end_names = _OFFSETS
-    if any(name in entry for name in start_names):
-        start = _offset(first_field(entry, start_names))
-    else:
-        start = _start_by_other_names(entry, _other_start_names(entry), text, context)
-    end = _offset(first_field(entry, end_names))
-    if start is _NO_OFFSET or end is _NO_OFFSET or not text.strip():
-        return None
-
-    # An end may be that of the last character, or the one behind it.
-    has_both = isinstance(start, int) and isinstance(end, int)
-    if has_both and end - start not in (len(text), len(text) - 1):
-        return None
-    if start is None:
-        return _find_answer(text, context, ambiguous)
-    return int(start)
-
-
-_OTHER_STARTS = frozenset(
-    (
-        "start", "start_char", "char_start", "start_position", "start_offset", "start_idx",
-        "start_index", "start_character", "span_start", "begin", "offset", "answer_offset",
-        "answer_start_char", "answer_start_idx", "start_pos", "answer_begin", "position",
-    )
-)  # fmt: skip
-"""Other names of an answer's first character; they are believed where the answer stands there."""
-
-
-def _other_start_names(names: Iterable[str], *, but: str = "") -> list[str]:
-    """Returns the names that may mean an answer's first character, without that of `but`."""
-    return [name for name in names if name != but and folded(name) in _OTHER_STARTS]
-
-
-def _start_by_other_names(
-    entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
-) -> int | None:
-    """Returns where an answer begins, by a field such as `start_char`; None if none can be trusted.
-
-    Args:
-        entry: Name -> value of the fields of the answer, or of its row.
-        names: Fields that may have the start.
-        answer: Its text.
-        context: The text with the answer.
-    """
-    # Such a field may count tokens instead of characters. So a start is trusted only if the context
-    # has the answer at this character, or if end - start is the answer's length in characters.
-    offsets = {name: _offset(entry[name]) for name in names}
-    starts = {
-        name: offset for name, offset in offsets.items() if isinstance(offset, int) and offset >= 0
-    }
-    for start in starts.values():
-        if answer and context.startswith(answer, start):
-            return start
-    for name, start in starts.items():
-        end_name = name.replace("start", "end").replace("begin", "end")  # `start_char`: `end_char`
-        end = _offset(entry.get(end_name))
-        if end_name != name and isinstance(end, int) and end - start == len(answer):
-            return start
-    return None
-
-
-_OFFSETS = (("answer_start", "start"), ("answer_end", "end"))
-_NO_OFFSET = "no offset"
-
-
-def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Returns an object of lists, as in SQuAD's Parquet, as a list of objects.
-
-    `{"text": ["Oslo"], "answer_start": [17]}` -> `[{"text": "Oslo", "answer_start": 17}]`. The
-    result is None if there are no texts, or the lists have different lengths.
-    """
-    texts = _as_list(answers.get("text"))
-    if texts is None:
-        return None
-    answer_objects: list[dict[str, Any]] = [{"text": text} for text in texts]
-    for name in ("answer_start", "start", "answer_end", "end"):
-        offsets = _as_list(answers.get(name))
-        if offsets is None:
-            continue
-        if len(offsets) != len(texts):
-            return None
-        for answer, offset in zip(answer_objects, offsets, strict=True):
-            answer[name] = offset
-    return answer_objects
-
-
-def _offset(value: Any) -> Any:
-    """Returns an offset as a number, None where there is none, `_NO_OFFSET` for something else."""
-    if value is None:
-        return None
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", value):
-        return int(float(value))
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return _NO_OFFSET
-
-
-def _as_list(value: Any) -> list[Any] | None:
-    """Returns a list as it is and another value as a list of one; None stays None."""
-    if value is None:
-        return None
-    if isinstance(value, list | tuple):
-        return list(value)
-    return [value]
-
-
-def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> DataError:
-    """Returns the error for answers that can't be read, with the likeliest reason.
-
-    Args:
-        value: The cell with the answers.
-        table: The file.
-        index: Number of the row in it.
-        ids: Of each row.
-    """
-    where = f"{table.where(index)} (id '{ids[index]}')"
-    if value is None:
-        return DataError(f"{where}: no answers", remedy=_ANSWERS)
-    if is_shortened(value):
-        remedy = (
-            "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep "
-            "lists."
-        )
-        return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=remedy)
-    if isinstance(value, str):
-        answers = written_value(value)
-    else:
-        answers = value
-    if isinstance(answers, Mapping):
-        answers = _answers_of_lists(answers)
-    entries = [
-        entry if isinstance(entry, Mapping) else {"text": entry}
-        for entry in _as_list(answers) or ()
-    ]
-    # Offsets stand in the answer itself, or in a column of their own.
-    column_start = _cell(table, "answer_start", index)
-    column_end = _cell(table, "answer_end", index)
-    for entry in entries:
-        text = entry.get("text")
-        if not isinstance(text, str):
-            continue
-        if not text.strip():
-            remedy = (
-                f"Has the question no answer? Then write [], or true in a column `{_IMPOSSIBLE}`."
-            )
-            return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
-        end = entry.get("answer_end", entry.get("end", column_end))
-        if not _is_blank(end):
-            start = entry.get("answer_start", entry.get("start", column_start))
-            message = (
-                f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} "
-                f"to {end}"
-            )
-            return DataError(
-                f"{where}: {message}",
-                remedy="Correct answer_end, or leave it out: it is only compared.",
-            )
-    return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=_ANSWERS)
-
-
-def _cell(table: Table, column: str, index: int) -> Any:
-    """Returns the cell of a row in a column; None if the table has no such column."""
-    if column not in table.columns:
-        return None
-    return table.columns[column][index]
-
-
-class NestedTable(Table):
-    """Questions out of SQuAD's nested form, under the names of `_SQUAD`."""
-
-
-def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
-    """Yields the questions of a JSON file or of stdin, one table per chunk.
-
-    Articles and paragraphs of SQuAD's nested form become a row per question.
-
-    Raises:
-        DataError: The file has no questions, or is not in this form.
-    """
-    name = source_name(source)
-    with open_bytes(source) as file:
-        document, tables = document_or_tables(file, name, options)
-        if document is not None:
-            # One article or paragraph alone, which is no table yet.
-            is_single = (
-                isinstance(document, dict) and "data" not in document and _is_nested(document)
-            )
-            if is_single:
-                document = [document]
-            tables = iter([table_of_document(document, name, options)])
-        for table in tables:
-            if _is_nested(table.columns):
-                flat = _flat_table(table)
-            else:
-                flat = table
-            if not len(flat):
-                raise DataError(f"{name} has no questions", remedy=_FORMS)
-            yield from flat.chunks(options.chunk_rows)
-
-
-_CONTEXTS = ("context", "context_text")
-"""Names of a paragraph's text in SQuAD's form, and in CMRC's first one."""
-
-
-def _is_nested(names: Collection[str]) -> bool:
-    """Returns whether objects are articles of SQuAD (`paragraphs`), or paragraphs alone (`qas`)."""
-    return "paragraphs" in names or ("qas" in names and any(name in names for name in _CONTEXTS))
-
-
-def _flat_table(table: Table) -> Table:
-    """Returns a table with a row per question, made of articles or paragraphs of SQuAD.
-
-    Each question has the line of its article, if the file has an article per line.
-    """
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []  # of each row, if the file has lines
-    for index, article in enumerate(_objects(table)):
-        if article.keys() == {"header"}:  # the first line of MRQA's files
-            continue
-        if "paragraphs" not in article:
-            where = f"{table.source}, paragraph {index + 1}"
-            questions = list(_flat_paragraph(article, article.get("title"), where))
-        else:
-            where = f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
-            questions = list(_flat_article(article, where))
-        rows += questions
-        if table.lines:
-            lines += [table.lines[index]] * len(questions)
-    if not table.lines:
-        numbered = list(enumerate(rows))
-        return NestedTable(table_of_objects(numbered, table.source).columns, table.source)
-    flat = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
-    return NestedTable(flat.columns, flat.source, flat.lines)
-
-
-def _objects(table: Table) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a table as dictionaries, without cells that are None."""
-    for values in zip(*table.columns.values(), strict=True):
-        yield {
-            name: value
-            for name, value in zip(table.columns, values, strict=True)
-            if value is not None
-        }
-
-
-def _flat_article(article: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """Yields the questions of an article of SQuAD, one dictionary each."""
-    for number, paragraph in enumerate(_list_of(article, "paragraphs", where), start=1):
-        yield from _flat_paragraph(paragraph, article.get("title"), f"{where}, paragraph {number}")
-
-
-def _flat_paragraph(
-    paragraph: Mapping[str, Any], title: Any, where: str
-) -> Iterator[dict[str, Any]]:
-    """Yields the questions of a paragraph of SQuAD, one dictionary each.
-
-    CMRC and MRQA have other names of the same fields (`query_text`, `qid`).
-    """
-    for question in _list_of(paragraph, "qas", where):
-        flat = {
-            "id": first_field(question, ("id", "qid", "query_id")),
-            "title": title,
-            "question": first_field(question, ("question", "query_text")),
-            "context": first_field(paragraph, _CONTEXTS),
-        }
-        if "detected_answers" in question:
-            flat["answers"] = _mrqa_answers(question["detected_answers"])
-        elif "answers" in question or "is_impossible" in question:
-            flat["answers"] = question.get("answers") or []
-        if "is_impossible" in question:
-            flat[_IMPOSSIBLE] = question["is_impossible"]
-        yield flat
-
-
-def _mrqa_answers(answers: Any) -> Any:
-    """Returns answers of MRQA, which has all occurrences of each, as SQuAD has them.
-
-    `[{"text": "Oslo", "char_spans": [[17, 20], [90, 93]]}]` -> `[{"text": "Oslo", "answer_start":
-    17}]`. Anything else is returned as it is, and refused where answers are read.
-    """
-    try:
-        return [
-            {"text": answer["text"], "answer_start": answer["char_spans"][0][0]}
-            for answer in answers
-        ]
-    except (KeyError, TypeError, IndexError):
-        return answers
-
-
-def _list_of(entry: Mapping[str, Any], name: str, where: str) -> list[dict[str, Any]]:
-    """Returns a field that must be a list of objects.
-
-    Raises:
-        DataError: It is missing, or something else.
-    """
-    values = entry.get(name)
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{where}: no list '{name}' of objects", remedy=_FORMS)
-    return values

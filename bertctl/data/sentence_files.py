@@ -14,7 +14,7 @@ from bertctl.data.columns import FileColumns, columns_named
 from bertctl.data.files import input_kind
 from bertctl.data.names import LABEL_NAMES, folded
 from bertctl.data.negatives import unfolded
-from bertctl.data.question_files import NestedTable, json_tables
+from bertctl.data.nested_questions import NestedTable, json_tables
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.sources import Source
