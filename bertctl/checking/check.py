@@ -27,7 +27,7 @@ from bertctl.checking.text import check_text
 from bertctl.checking.tokens import check_tokens
 from bertctl.config.schema import Recipe
 from bertctl.data.packed_columns import is_many
-from bertctl.data.recipe_data import groups_of, held_out_by_recipe
+from bertctl.data.recipe_splits import groups_of, held_out_by_recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener

@@ -12,7 +12,8 @@ from bertctl.config.schema import Recipe
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.read_options import ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.recipe_data import label_rules, load_data
+from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_sources import label_rules
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_tables import SPAN_COLUMNS
 from bertctl.errors import DataError, UnavailableError, UsageError

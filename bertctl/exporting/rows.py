@@ -6,7 +6,7 @@ import numpy as np
 
 from bertctl.data.read_options import ReaderOptions
 from bertctl.data.readers import READERS
-from bertctl.data.recipe_data import label_rules
+from bertctl.data.recipe_sources import label_rules
 from bertctl.data.rows import Rows
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.exporting.proof import ENOUGH_ROWS

@@ -11,7 +11,8 @@ from bertctl.config.recipe_files import expanded_path
 from bertctl.data.file_lists import FileList
 from bertctl.data.read_options import ReaderOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.recipe_data import groups_of, label_rules, limited
+from bertctl.data.recipe_sources import label_rules
+from bertctl.data.recipe_splits import groups_of, limited
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
 from bertctl.errors import DataError

@@ -26,7 +26,8 @@ from bertctl.config.recipe_sections import (
     SentenceEmbeddingsSection,
 )
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data, warn_of_rare_labels
+from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data
+from bertctl.data.recipe_splits import warn_of_rare_labels
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
 from bertctl.data.splits import sample_of_labels

@@ -16,7 +16,8 @@ from bertctl.config.dump import recipe_hash
 from bertctl.config.presets import given_values
 from bertctl.config.problems import RecipeError
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import groups_of, load_data
+from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_splits import groups_of
 from bertctl.data.splits import first_rows, most_folds
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.run_inputs import resolved_for
