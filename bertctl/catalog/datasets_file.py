@@ -25,7 +25,7 @@ from bertctl.config.strict_yaml import MOST_CHARACTERS, Document, read_document
 from bertctl.documents import read_text
 from bertctl.words import did_you_mean
 
-_NOT_WRITTEN = ("name", "home")
+_NOT_IN_FILE = ("name", "home")
 _SHAPE = (
     "A data set is written `NAME: {task: ..., columns: {text: ..., label: ...}, splits: {train: "
     "FILE}}`."
@@ -85,7 +85,7 @@ def _attributes(name: str, values: Any, home: Path | None) -> Any:
     """Returns the attributes of a `DatasetRow` as the file has them, each split with its name.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         values: What the file has under this name. Something else than a mapping is returned as it
             is, and refused by pydantic.
         home: Folder that is searched for the files.
@@ -94,7 +94,7 @@ def _attributes(name: str, values: Any, home: Path | None) -> Any:
         return values
     # The file can't write `name` and `home`: with a blank behind them they are unknown keys.
     attributes = {
-        key if key not in _NOT_WRITTEN else f"{key} ": value for key, value in values.items()
+        key if key not in _NOT_IN_FILE else f"{key} ": value for key, value in values.items()
     }
     splits = values.get("splits")
     if isinstance(splits, Mapping):
@@ -108,7 +108,7 @@ def _split(name: str, value: Any) -> dict[str, Any]:
     `train: a.csv` -> `{"files": ["a.csv"], "name": "train"}`.
 
     Args:
-        name: Of the split.
+        name: Name of the split.
         value: A file, a list of files, or the attributes.
     """
     if isinstance(value, Mapping):
@@ -125,7 +125,7 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
 
     Args:
         entry: One of pydantic's errors.
-        name: Of the data set.
+        name: Name of the data set.
         document: The file.
     """
     # `_attributes` has written a blank behind keys that the file may not have.
@@ -134,7 +134,7 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
     line = _line(document, location)
     if entry["type"] == "unexpected_keyword_argument":
         section: Any = _SECTIONS.get(location[-2], DatasetRow)
-        known = [field.name for field in fields(section) if field.name not in _NOT_WRITTEN]
+        known = [field.name for field in fields(section) if field.name not in _NOT_IN_FILE]
         hint = did_you_mean(location[-1], known)
         message = f"{dotted}: unknown key"
         if hint:

@@ -52,11 +52,11 @@ class RemoteFile:
     Attributes:
         hub_files: the repository, at the revision that was asked for.
         path: inside the repository.
-        commit: that it is read of.
+        commit: Commit at which it is read.
         size: in bytes; None where the hub doesn't say.
         etag: name of its content: SHA-256 of large files, Git's SHA-1 of small ones; a mirror may
             have its own.
-        licence: of the repository, as the hub states it; else empty.
+        licence: Licence of the repository, as the hub states it; empty if it states none.
     """
 
     hub_files: HubFiles
@@ -353,7 +353,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     Args:
         file: As the hub describes it.
         part: The incomplete file.
-        out: The same, open.
+        out: The same file, open.
 
     Raises:
         UnavailableError: The bytes are not what the hub says they are.

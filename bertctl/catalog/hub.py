@@ -248,7 +248,7 @@ def unreachable(address: str | None = None) -> str:
     A command asks it once, and never offline.
 
     Args:
-        address: Of a file that is needed; the config.json of BERT-base when left out.
+        address: Address of a file that is needed; None asks for the config.json of BERT-base.
     """
     if is_offline():
         return "offline mode is on"
@@ -385,7 +385,7 @@ def _reach(address: str) -> str:
     no time limit.
 
     Args:
-        address: Of a file that is needed.
+        address: Address of a file that is needed.
     """
     hub = endpoint()
     answers = current().part(_Answers)

@@ -29,7 +29,7 @@ class HubFiles:
         files: paths inside the repository: those that are needed, if there are no `patterns`. Else
             alternatives, of which one is enough to mark a complete copy in the cache. To
             `remote_size` they are alternatives, too.
-        patterns: of names; all files of the repository that match one of them are needed.
+        patterns: Patterns of names. All files of the repository that match one of them are needed.
     """
 
     repo: str

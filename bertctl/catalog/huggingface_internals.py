@@ -14,7 +14,7 @@ from typing import Any
 
 from bertctl.session import current
 
-_OF_ENVIRONMENT = (
+_ENVIRONMENT_CONSTANTS = (
     "ENDPOINT",
     "HF_HOME",
     "HF_HUB_CACHE",
@@ -54,7 +54,7 @@ def follow_environment() -> None:
         constants_now = _read_again(constants)
     except ValueError:  # no address (HF_ENDPOINT): refused where the hub is needed
         return
-    for name in _OF_ENVIRONMENT:
+    for name in _ENVIRONMENT_CONSTANTS:
         old_value = getattr(constants, name)
         value = getattr(constants_now, name)
         if value != old_value:
@@ -78,7 +78,7 @@ def pointer_path(repository: Path, commit: str, file: str) -> Path:
 
     Args:
         repository: The repository's folder in the cache.
-        commit: Of the file.
+        commit: Commit of the file.
         file: Path inside the repository.
     """
     from huggingface_hub.file_download import _get_pointer_path

@@ -29,7 +29,7 @@ LOCKED = "BERTCTL_LOCKED"
 # A path with "..", from the root, or with a backslash or a null byte.
 _LEADS_OUT = re.compile(r"(^|/)\.\.(/|$)|^/|[\\\0]")
 
-_AGAIN = (
+_LOCK_AGAIN = (
     "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks the "
     "files that are here now."
 )
@@ -79,7 +79,7 @@ class Lock:
 
         Args:
             kind: `model` or `dataset`.
-            name: Of the repository, or of what is on this disk.
+            name: Name of the repository, or of the file or folder on this disk.
             revision: Branch, tag or commit; empty for what is on this disk.
 
         Raises:
@@ -122,13 +122,13 @@ class Lock:
             if problem.startswith(str(path)):
                 file = path
                 break
-        raise UnavailableError(problem, remedy=_AGAIN, file=file)
+        raise UnavailableError(problem, remedy=_LOCK_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], snapshot: FilesToRead) -> str:
         """Returns which of the files differs from the lock, and how; empty if none does.
 
         Args:
-            locked: Of one part: path -> SHA-256 and size.
+            locked: Files of one part of the lock: path -> SHA-256 and size.
             snapshot: The files that are about to be read.
         """
         for name, path in snapshot.files.items():

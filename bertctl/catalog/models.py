@@ -81,7 +81,7 @@ _SMALL_FILES = (
     "special_tokens_map.json", "added_tokens.json", "merges.txt", "entity_vocab.json",
     "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
-_SENTENCES = (
+_SENTENCE_TRANSFORMERS_FILES = (
     "modules.json",
     "*_*/config.json",
     "config_sentence_transformers.json",
@@ -192,7 +192,7 @@ def _model_of_hub(
     # A cached folder is complete if it has at least one file of each group of `needed`.
     needed: tuple[tuple[str, ...], ...] = (TOKENIZER_FILES,)
     if weights:
-        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS)
+        patterns = (*_SMALL_FILES, *_SENTENCE_TRANSFORMERS_FILES, *_WEIGHTS)
         needed = (TOKENIZER_FILES, ("model.safetensors", "model.safetensors.index.json"))
     folder = hub.fetch_folder(
         repo,
@@ -220,7 +220,7 @@ def _checked(folder: Path, name: str, *, with_weights: bool) -> Path:
     """Returns the folder of a model that is not of the hub, once the lock has allowed its files.
 
     Args:
-        folder: Of the model.
+        folder: Folder of the model.
         name: Name of the model in a lock; empty for a model that no lock can know.
         with_weights: Whether the weights are read, too.
 
@@ -228,7 +228,11 @@ def _checked(folder: Path, name: str, *, with_weights: bool) -> Path:
         UnavailableError: A lock is in force, and the files are not what it has.
     """
     if name:
-        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if with_weights else _SMALL_FILES
+        patterns = (
+            (*_SMALL_FILES, *_SENTENCE_TRANSFORMERS_FILES, *_WEIGHTS)
+            if with_weights
+            else _SMALL_FILES
+        )
         paths = chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns)
         files = {path.relative_to(folder).as_posix(): path for path in paths}
         check_or_record(FilesToRead("model", name, files, whole=with_weights))
@@ -255,7 +259,7 @@ def _ways(row: ModelRow | None) -> list[str]:
     """Returns other ways to have a model than from the hub, for a remedy.
 
     Args:
-        row: Of the catalog, if the model is in it.
+        row: The model's row in the catalog, if it is in it.
     """
     ways = ["`model.name=PATH`: a folder with config.json, a tokenizer and model.safetensors"]
     if row is not None and row.package:

@@ -15,7 +15,7 @@ from bertctl.run_folder import SCHEMA, UNFINISHED, RunFolder
 
 CARD = "README.md"
 
-_ALSO = "RUN/model can be uploaded later, from any machine: `hf upload HUB-ID RUN/model`."
+_UPLOAD_LATER = "RUN/model can be uploaded later, from any machine: `hf upload HUB-ID RUN/model`."
 
 
 def push_run(
@@ -37,7 +37,7 @@ def push_run(
         private: a repository that is made is private; one that is there stays as it is.
         predictions: RUN/predictions too. They hold the texts of the data, unless the run was made
             with --no-text.
-        message: of the commit.
+        message: Message of the commit.
         listener: hears what is uploaded, and where the card is missing.
 
     Returns:
@@ -136,7 +136,7 @@ def _check_way(hub_id: str) -> None:
     if is_offline():
         message = f"offline mode is on, so nothing is pushed to {hub_id}"
         raise UnavailableError(
-            message, remedy=f"Leave `offline=True` out and HF_HUB_OFFLINE unset. {_ALSO}"
+            message, remedy=f"Leave `offline=True` out and HF_HUB_OFFLINE unset. {_UPLOAD_LATER}"
         )
     if not has_token():
         raise UnavailableError(
@@ -148,7 +148,7 @@ def _check_way(hub_id: str) -> None:
     problem = unreachable()
     if problem:
         raise UnavailableError(
-            shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_ALSO
+            shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_UPLOAD_LATER
         )
 
 
@@ -156,7 +156,7 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
     """Returns the error for an upload that the hub refuses, with its reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     status = getattr(getattr(error, "response", None), "status_code", None)
-    remedy = _ALSO
+    remedy = _UPLOAD_LATER
     if status in (401, 403):
         remedy = (
             "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens "

@@ -33,8 +33,8 @@ from bertctl.writing import cache_folder, replacing, write_json
 
 _LONGEST_LINE = 1_000_000
 """Bytes of a word with its numbers: 100,000 of them."""
-_BETWEEN_CHECKS = 5_000
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]")
+_LINES_BETWEEN_CHECKS = 5_000
+_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]")
 
 
 def word_vectors_folder(path: Path) -> Path:
@@ -50,7 +50,7 @@ def word_vectors_folder(path: Path) -> Path:
         return folder
     words, vectors = _read(path)
     n_dimensions = vectors.shape[1]
-    special_vectors = np.zeros((len(_SPECIAL), n_dimensions), np.float32)
+    special_vectors = np.zeros((len(_SPECIAL_TOKENS), n_dimensions), np.float32)
     # Without layers, XLNet's output is its word embeddings: nothing is added or normalised.
     config = {
         "model_type": "xlnet",
@@ -66,8 +66,8 @@ def word_vectors_folder(path: Path) -> Path:
     }
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": _SPECIAL[0],
-        "unk_token": _SPECIAL[1],
+        "pad_token": _SPECIAL_TOKENS[0],
+        "unk_token": _SPECIAL_TOKENS[1],
     }
     tensors = {
         "word_embedding.weight": np.concatenate([special_vectors, vectors]),
@@ -91,7 +91,7 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
     Raises:
         DataError: It is no such file, with the line.
     """
-    words = {token: i for i, token in enumerate(_SPECIAL)}
+    words = {token: i for i, token in enumerate(_SPECIAL_TOKENS)}
     data = bytearray()
     width = 0  # numbers of a vector; 0 until the first line has been read
     number = 1
@@ -145,7 +145,7 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
     while line := file.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
             raise ValueError(f"a line of more than {human_bytes(_LONGEST_LINE)}")
-        if number % _BETWEEN_CHECKS == 0:
+        if number % _LINES_BETWEEN_CHECKS == 0:
             memory_guard.check(number, rows_of_size(raw, number))
         number += 1
         yield line
@@ -186,9 +186,9 @@ def _tokenizer(words: dict[str, int]) -> Tokenizer:
     Args:
         words: Word -> its id, with the special tokens.
     """
-    _, unknown, start = _SPECIAL
+    _, unknown, start = _SPECIAL_TOKENS
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
-    lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)
+    lowercase = all(word == word.lower() for word in words if word not in _SPECIAL_TOKENS)
     tokenizer.normalizer = BertNormalizer(strip_accents=False, lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     # A text begins with [CLS]. There is no [SEP], so [UNK] separates the texts of a pair. Special
@@ -199,5 +199,5 @@ def _tokenizer(words: dict[str, int]) -> Tokenizer:
         pair=f"{start} $A {unknown} $B",
         special_tokens=special_tokens,
     )
-    tokenizer.add_special_tokens([*_SPECIAL])
+    tokenizer.add_special_tokens([*_SPECIAL_TOKENS])
     return tokenizer

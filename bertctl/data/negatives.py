@@ -66,7 +66,7 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
     is repeated, so that each text occurs. Wrong texts are only for training.
 
     Args:
-        table: With the columns `pos` and perhaps `neg`.
+        table: A file with the columns `pos` and perhaps `neg`.
         train: Whether its rows are learned from.
 
     Raises:

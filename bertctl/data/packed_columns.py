@@ -254,7 +254,7 @@ class NumberedIds(Sequence[str]):
     """Numbers of rows as texts.
 
     Args:
-        numbers: Of the rows.
+        numbers: Numbers of the rows.
     """
 
     def __init__(self, numbers: "range | Ints") -> None:
@@ -502,7 +502,7 @@ class _CodedBuilder:
         limit: How many different ones there may be. With more, the column isn't packed.
 
     Attributes:
-        limit: The same. It can be raised later.
+        limit: How many different values there may be. It can be raised later.
         _codes: (rows,) number of the value of each row.
         _numbers: Key of each different value, as of `_code_of` -> its number.
         _values: The different values, by number.

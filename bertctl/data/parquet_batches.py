@@ -171,7 +171,7 @@ class ParquetBatches:
         """Refuses a row group that needs more memory than there is.
 
         Args:
-            metadata: Of the group.
+            metadata: Metadata of the group.
             chunks: Metadata of its columns.
             size: Rows of a batch.
 
@@ -265,7 +265,7 @@ class ParquetBatches:
                 f"{row}: the cell of '{column}' has {size}, more than "
                 f"{human_bytes(self._longest_cell)}"
             )
-            raise DataError(message, remedy=_CUT)
+            raise DataError(message, remedy=_REMEDY_TO_CUT)
 
     def _too_long(self, path: str, subject: str, most: int) -> DataError:
         """Returns the error for a column with too many bytes.
@@ -277,10 +277,10 @@ class ParquetBatches:
         """
         column, _, _ = path.partition(".")  # of a nested field, the column that it is in
         message = f"{self._source}, column '{column}': {subject} more than {human_bytes(most)}"
-        return DataError(message, remedy=_CUT)
+        return DataError(message, remedy=_REMEDY_TO_CUT)
 
 
-_CUT = (
+_REMEDY_TO_CUT = (
     "Cut the cells, or, if they are meant to be as long, train with `data.longest_line=MEGABYTES`."
 )
 

@@ -19,9 +19,9 @@ from bertctl.words import human_bytes
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 _HAS_PROC = os.path.exists("/proc/self/fd")  # noqa: PTH110 - at import
-_PIECE = 2**20
+_PIECE_BYTES = 2**20
 """Bytes that are copied at once."""
-_SPARE = 2**26
+_SPARE_BYTES = 2**26
 """Bytes of a disk that are left free."""
 
 
@@ -45,7 +45,7 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     """Returns the file to open for an input: the input itself, or a temporary copy of a pipe.
 
     Args:
-        path: of the input.
+        path: Path of the input.
         seen_by_others: whether other processes open it, as long as this one lives.
 
     Raises:
@@ -116,7 +116,7 @@ def copy_bounded(file: BinaryIO, temporary: BinaryIO, name: str) -> None:
         UnavailableError: the disk is nearly full.
     """
     room = _room()
-    while piece := file.read(_PIECE):
+    while piece := file.read(_PIECE_BYTES):
         room -= len(piece)
         if room < 0:
             raise _disk_is_full(f"{name}, unpacked or read from a pipe,", temporary)
@@ -125,7 +125,7 @@ def copy_bounded(file: BinaryIO, temporary: BinaryIO, name: str) -> None:
 
 def _room() -> int:
     """Returns how many bytes may still be written into temporary files."""
-    return shutil.disk_usage(tempfile.gettempdir()).free - _SPARE
+    return shutil.disk_usage(tempfile.gettempdir()).free - _SPARE_BYTES
 
 
 def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
@@ -144,9 +144,9 @@ def _copy(descriptor: int, file: BinaryIO, path: Path) -> None:
     """Copies all bytes of an open pipe into a temporary file.
 
     Args:
-        descriptor: Of the pipe.
+        descriptor: Descriptor of the open pipe.
         file: The temporary file.
-        path: Of the pipe, for messages.
+        path: Path of the pipe, for messages.
 
     Raises:
         UnavailableError: The disk is nearly full.
@@ -159,7 +159,7 @@ def _copy(descriptor: int, file: BinaryIO, path: Path) -> None:
         # read that waits would be tried again after the signal.
         poll.poll()
         try:
-            piece = os.read(descriptor, _PIECE)
+            piece = os.read(descriptor, _PIECE_BYTES)
         except BlockingIOError:
             continue
         if not piece:

@@ -46,8 +46,8 @@ def labels_of_answers(
     Args:
         table: The file; its columns `answer_start`, `answer_end` and `is_impossible` are read, too.
         name: Its column with the answers.
-        contexts: Of each row.
-        ids: Of each row, for messages.
+        contexts: The context of each row.
+        ids: The id of each row, for messages.
         options: Whether a question needs an answer, and who is warned of answers without an offset
             that occur several times.
 
@@ -319,7 +319,7 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
         value: The cell with the answers.
         table: The file.
         index: Number of the row in it.
-        ids: Of each row.
+        ids: The id of each row, for the message.
     """
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None:

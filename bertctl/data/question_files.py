@@ -514,7 +514,7 @@ def _texts(table: Table, name: str, role: str, ids: Sequence[str]) -> list[str]:
         table: The file.
         name: Its column.
         role: `question` or `context`.
-        ids: Of each row, for messages.
+        ids: The id of each row, for messages.
 
     Raises:
         DataError: A cell is empty or no text.
@@ -539,7 +539,7 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
         index: Number of the row in it.
         value: The cell.
         role: `question` or `context`. A question may be blank, a context may not.
-        ids: Of each row.
+        ids: The id of each row, for messages.
 
     Raises:
         DataError: The cell is empty or no text.

@@ -29,7 +29,7 @@ COLUMN_FIELDS = (
     "id_column",
 )
 """Fields of `data` that name columns."""
-_SHOWN = 5  # rows left out that are named one by one
+_MOST_MESSAGES = 5  # rows left out that are named one by one
 
 OnBadRecord = Callable[[DataError], None]
 """Is told of a record that can't be read, which is then left out."""
@@ -82,9 +82,9 @@ class SkippedRows:
         """
         if not self.errors:
             return {}
-        first_messages = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
-        if len(self.errors) > _SHOWN:
-            more = f"\n  ... and {len(self.errors) - _SHOWN} more"
+        first_messages = "\n".join(f"  {error.message}" for error in self.errors[:_MOST_MESSAGES])
+        if len(self.errors) > _MOST_MESSAGES:
+            more = f"\n  ... and {len(self.errors) - _MOST_MESSAGES} more"
         else:
             more = ""
         listener.warn(

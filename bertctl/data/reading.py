@@ -107,8 +107,8 @@ def _as_reading(
     """Returns rows with what is known of the file they are from.
 
     Args:
-        rows: Of the file.
-        table: The same rows as the file has them.
+        rows: Rows of the file.
+        table: The same rows, as the file has them.
         columns: Which column is which.
         options: How the file is read.
         file_ids: The ids that the file gives its rows.

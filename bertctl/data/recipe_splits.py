@@ -146,7 +146,7 @@ def canonical_name(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
 
     Args:
         column: Name in the file.
-        rows: Of the file.
+        rows: Rows of the file.
         columns: Canonical name -> name in the file.
     """
     canonical_names = {name: role for role, name in columns.items()}

@@ -197,7 +197,7 @@ def _in_equal_chunks(readings: Iterable[Reading], size: int, files: FileList) ->
     """Yields the rows in chunks of one size, across the ends of files; the last one may be shorter.
 
     Args:
-        readings: Of all files, in their order.
+        readings: The readings of all files, in their order.
         size: Rows of a chunk.
         files: The files, for the name of rows that are of several files.
     """

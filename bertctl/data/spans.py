@@ -22,7 +22,7 @@ _SURFACES = (
 """Usual names of the words that a file gives beside a span's offsets."""
 _BEGINNINGS_OF_WORDS = "\u0120\u2581"
 """Characters by which byte-level and SentencePiece tokens begin words."""
-_SHOWN = 5
+_MOST_EXAMPLES = 5
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Misaligned:
             self.lost += 1
         else:
             self.count += 1
-        if len(self.examples) < _SHOWN:
+        if len(self.examples) < _MOST_EXAMPLES:
             self.examples.append(example)
 
     def tell(self, source: str, total: int, listener: Listener) -> None:

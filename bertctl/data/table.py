@@ -13,7 +13,7 @@ from bertctl.words import as_number, number_with_sign
 
 _RECORDS = 4096
 """Records that are turned into columns at once."""
-_PIECE = 16
+_ITEMS_WEIGHED_AT_ONCE = 16
 """Items between two looks at how many bytes a chunk has."""
 HEAVIEST_CHUNK = 64_000_000
 """Bytes of rows that are read at once: rows may be as long as a line may be."""
@@ -97,7 +97,7 @@ def in_chunks(
 
     Args:
         items: In their order. Without any, no list is yielded.
-        size: Of a list, of which the last may be shorter; None for one list of all items.
+        size: Items of a list. The last list may be shorter. None makes one list of all items.
         weight: Returns about how many bytes an item has. A list ends early once its items have more
             than `HEAVIEST_CHUNK`.
     """
@@ -109,7 +109,9 @@ def in_chunks(
 
     chunk = []
     n_bytes = 0
-    while piece := list(itertools.islice(remaining, min(_PIECE, size - len(chunk)))):
+    while piece := list(
+        itertools.islice(remaining, min(_ITEMS_WEIGHED_AT_ONCE, size - len(chunk)))
+    ):
         chunk += piece
         n_bytes += sum(map(weight, piece))
         if len(chunk) >= size or n_bytes > HEAVIEST_CHUNK:
@@ -134,7 +136,7 @@ def table_of_records(
     collector slow.
 
     Args:
-        names: Of the columns.
+        names: Names of the columns.
         records: Line and fields of each, as many as there are names.
         source: The file, for messages.
         header: Whether the names are the file's own.

@@ -28,8 +28,8 @@ _PREFIXED = re.compile(
     r"(?P<letter>[BIESLUMbieslum])[-_:./|~ \u2010-\u2015](?P<type>\S.*)", re.DOTALL
 )
 _SUFFIXED = re.compile(r"(?P<type>\S{2,})[-_:./|~\u2010-\u2015](?P<letter>[BIESLUM])", re.DOTALL)
-_BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
-_EXCEPTIONS = 0.05
+_SCHEMES_BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
+_MOST_EXCEPTIONS = 0.05
 """Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2
 such in 34,043."""
 
@@ -133,7 +133,7 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
     letters = {tag.partition("-")[0] for tag in first_place} | {"O"}
     has_end_letters = not letters <= _LETTERS["IOB2"]  # E, S, L or U
     breaks: dict[Scheme, Break] = {}
-    for scheme in _BY_USE:
+    for scheme in _SCHEMES_BY_USE:
         # Without end letters nothing speaks for BIOES or BILOU.
         is_plausible = has_end_letters or scheme in ("IOB1", "IOB2")
         if is_plausible and letters <= _LETTERS[scheme]:
@@ -143,7 +143,7 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             breaks[scheme] = broken
     # A scheme that nearly all tags follow counts, too: the one that they leave least often.
     nearest = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
-    if nearest and breaks[nearest].count <= _EXCEPTIONS * n_marks:
+    if nearest and breaks[nearest].count <= _MOST_EXCEPTIONS * n_marks:
         return TagKind(
             entities=True,
             scheme=nearest,

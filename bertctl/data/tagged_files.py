@@ -67,7 +67,7 @@ _ANNOTATED_SUFFIXES = {".ann": "brat", ".pubtator": "pubtator", ".spacy": "docbi
 """What a file of an annotation tool is by its suffix."""
 
 
-_OF_BIOC = frozenset({"passages", "documents", "PubTator3"})
+_BIOC_COLUMNS = frozenset({"passages", "documents", "PubTator3"})
 """Columns of JSON Lines that may be BioC's."""
 _PUBTATOR_TEXT = re.compile(r"[^\s|]+\|t\|")
 _OTHER_FORMATS = (
@@ -417,7 +417,7 @@ def _rows_of_sentences_in_chunks(
 
     Args:
         sentences: In the order of the file.
-        name: Of the file.
+        name: Name of the file.
         options: Rows per chunk, whether tags are kept, and the sentences that were skipped.
     """
     if options.chunk_rows is None:
@@ -561,7 +561,7 @@ def _tables_of_json_lines(table: Table, name: str, options: ReadOptions) -> Iter
     if label_studio.has_tasks(table):
         yield from _tables_of_tasks(entries_of(table), name, table.lines, options)
         return
-    may_be_bioc = bool(table.columns.keys() & _OF_BIOC)
+    may_be_bioc = bool(table.columns.keys() & _BIOC_COLUMNS)
     if may_be_bioc:
         bioc_entries = bioc.entries_of(entries_of(table))
         if bioc_entries is not None:  # its objects are documents, not only its names
@@ -621,7 +621,7 @@ def _tables_of_tasks(
 
     Args:
         tasks: As the file has them.
-        name: Of the file.
+        name: Name of the file.
         lines: Number of each task's line, or nothing.
         options: How the file is read.
 
@@ -641,8 +641,8 @@ def _tables_of_documents(
     """Yields annotated documents as texts with their spans, a row each; warns of spans left out.
 
     Args:
-        documents: Of the file.
-        name: Of the file.
+        documents: The documents of the file.
+        name: Name of the file.
         options: How it is read.
     """
     n_before = 0  # rows of the chunks before

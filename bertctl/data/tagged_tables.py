@@ -287,7 +287,7 @@ class _TaggedRow(NamedTuple):
 
     Attributes:
         words: Its words.
-        text: That they are of, or None.
+        text: The text of the row, or None.
         offsets: Start and end of each word in the text; None if they are not known.
         tags: One per word; None if it has no tags.
     """
@@ -428,7 +428,7 @@ def _words_of_tokens(
 
     Args:
         tokens: `{"text": "Anna", "start": 0, "end": 4}`, ...
-        text: That they are of, or None.
+        text: The text of the row, or None.
         where: File and line.
 
     Raises:
@@ -504,8 +504,8 @@ def _tags(
 
     Args:
         label: A list of tags, or of spans, as the file has it.
-        text: That spans are of.
-        words: Of the row.
+        text: The text of the row, in which spans count characters; None if it has none.
+        words: The words of the row.
         offsets: Start and end of each word in the text, if they are known.
         where: File and line.
         misaligned: Gets spans that begin or end inside of words.

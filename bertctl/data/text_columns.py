@@ -220,7 +220,7 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
 
     Args:
         value: The cell.
-        name: Of its column.
+        name: Name of its column.
         index: Number of its row in the table.
         table: The file.
 
@@ -442,9 +442,9 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     """Returns whether labels are classes (`class`) or scores (`score`).
 
     Args:
-        labels: Of the file's first rows.
-        name: Of their column.
-        source: Of the file.
+        labels: Labels of the file's first rows.
+        name: Name of their column.
+        source: Name of the file.
 
     Raises:
         UsageError: They could be either, or are neither.

@@ -41,7 +41,7 @@ _SURVEYED = 32_000_000
 _SURVEYED_LINES = 500
 """Lines that are not UTF-8 by which their encoding is guessed."""
 
-_BETWEEN_CHECKS = 1_000_000
+_BYTES_BETWEEN_CHECKS = 1_000_000
 """Bytes of lines between two looks at the memory."""
 
 _UTF16_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -320,7 +320,7 @@ def decoded_lines(
         if offset >= next_check:
             n_lines = n_before + 1
             memory_guard.check(n_lines, rows_expected(file, n_lines) if all_stay else 0)
-            next_check = offset + _BETWEEN_CHECKS
+            next_check = offset + _BYTES_BETWEEN_CHECKS
     if mojibake_guard is not None:
         mojibake_guard.finish()
 
@@ -332,7 +332,7 @@ def _decoded_whole(
 
     Args:
         data: The bytes of the file.
-        encoding: That they are decoded by.
+        encoding: Encoding by which they are decoded.
         source: Name of the file.
         errors: Whether bytes that are not the encoding are refused, or replaced by U+FFFD.
 
@@ -423,7 +423,7 @@ class _MojibakeGuard:
 
         Args:
             line: Its bytes.
-            text: The same, decoded by the encoding that was named.
+            text: The same line, decoded by the encoding that was named.
             number: Its number in the file.
 
         Raises:
@@ -484,7 +484,7 @@ class _BadLines(NamedTuple):
     """Lines of a file that are not UTF-8.
 
     Attributes:
-        numbers: of these lines, from 1.
+        numbers: Numbers of these lines, from 1.
         content: what stands in them, as far as it is looked at.
         n_good: lines with letters beyond ASCII that are UTF-8.
         is_all: whether the whole file was looked at.

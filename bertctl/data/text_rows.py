@@ -33,8 +33,8 @@ from bertctl.errors import DataError, UsageError
 
 _ABOUT_ROWS = ("is_", "has_", "was_", "verified")
 """How names of 0/1 columns begin that may say something of the row, beside columns of labels."""
-_FORMS_OF_SEVERAL = frozenset({"lists", "vectors"})
-_OF_TABLES = frozenset({"text_column", "pair_column", "delimiter", "header"})
+_FORMS_WITH_SEVERAL_LABELS = frozenset({"lists", "vectors"})
+_TABLE_FIELDS = frozenset({"text_column", "pair_column", "delimiter", "header"})
 """Fields of `data` that describe a table, so that a file for which they are set is one."""
 
 
@@ -73,7 +73,7 @@ class TextReader(Reader):
         """
         kind = input_kind(source, options)
         # Hints were said of another file, such as the training file.
-        said_of_this_file = _OF_TABLES - options.hints
+        said_of_this_file = _TABLE_FIELDS - options.hints
         names_columns = any(
             getattr(options.settings, field) is not None for field in said_of_this_file
         )
@@ -186,7 +186,9 @@ class TextReader(Reader):
         Raises:
             DataError: With file and line.
         """
-        has_form_of_several = columns.form is not None and columns.form.kind in _FORMS_OF_SEVERAL
+        has_form_of_several = (
+            columns.form is not None and columns.form.kind in _FORMS_WITH_SEVERAL_LABELS
+        )
         # A row that can have several labels can have none.
         may_be_blank = options.labels.several or options.labels.separator or has_form_of_several
         for index in range(len(rows)):

@@ -127,7 +127,7 @@ def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Ta
 
     Args:
         sentences: The rows of each: the chunk of the file, and the position in it.
-        column: With the numbers of the sentences.
+        column: Name of the column with the numbers of the sentences.
 
     Raises:
         DataError: A row has no word.

@@ -18,8 +18,8 @@ _STRINGS_WITHOUT_COMMAS = re.compile(
 )
 _ITEM = r"(?:[-+]?[\d.][\d.eE+-]*|True|False)"
 _ITEMS_WITHOUT_COMMAS = re.compile(rf"\[\s*{_ITEM}(?:\s+{_ITEM})+\s*\]")
-_LISTS = ("[", "{", "array(")
-_STRUCTURES = (*_LISTS, "(", "set(", "frozenset(", "tensor(", "asarray(")
+_LIST_OPENINGS = ("[", "{", "array(")
+_STRUCTURE_OPENINGS = (*_LIST_OPENINGS, "(", "set(", "frozenset(", "tensor(", "asarray(")
 _CALLS = frozenset(
     (
         "array", "asarray", "tensor", "set", "frozenset", "str_", "bool_", "int8", "int16", "int32",
@@ -36,7 +36,7 @@ def written_value(text: str) -> Any:
     numpy's arrays (`array(['a', 'b'], dtype=object)`, also inside a dictionary) and its lists
     without commas (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
     """
-    return _read(text, _LISTS)
+    return _read(text, _LIST_OPENINGS)
 
 
 def written_structure(text: str) -> Any:
@@ -44,7 +44,7 @@ def written_structure(text: str) -> Any:
 
     A text that writes none is returned as it is.
     """
-    value = _read(text, _STRUCTURES)
+    value = _read(text, _STRUCTURE_OPENINGS)
     if isinstance(value, list | tuple | set | dict):
         return value
     return text
@@ -96,7 +96,7 @@ def is_shortened(value: Any) -> bool:
     """Returns whether a cell is an array of which numpy shows the beginning and the end alone."""
     if not isinstance(value, str):
         return False
-    begins_like_list = value.lstrip().startswith(_LISTS)
+    begins_like_list = value.lstrip().startswith(_LIST_OPENINGS)
     return begins_like_list and "..." in value
 
 

@@ -89,7 +89,7 @@ def _disagreement(annotations: Sequence[Annotation], show: Callable[[Any], str])
     """Returns why different labels of one row can't be learned, with what annotators gave.
 
     Args:
-        annotations: With the labels.
+        annotations: The annotations of the row, with their labels.
         show: Returns a label in a few words.
     """
     answers = []

@@ -22,7 +22,7 @@ from bertctl.writing import write_array
 _LONGEST_GAP = 10_000
 """Characters that may lie between two passages. More would fill the memory with blanks."""
 
-_LISTS = ("documents", "PubTator3")
+_DOCUMENT_FIELDS = ("documents", "PubTator3")
 """Keys of an object with documents: of BioC's own, and of PubTator3's."""
 
 
@@ -33,7 +33,9 @@ def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
         document: A collection of documents, a list of collections, or a list of documents.
     """
     if isinstance(document, Mapping):
-        lists = [document[name] for name in _LISTS if isinstance(document.get(name), list)]
+        lists = [
+            document[name] for name in _DOCUMENT_FIELDS if isinstance(document.get(name), list)
+        ]
         return list(lists[0]) if lists else None
     if not isinstance(document, list) or not document:
         return None
@@ -93,9 +95,9 @@ def _read(
     """Returns the spans of annotations, in a document without a name.
 
     Args:
-        annotations: Of one annotator.
-        text: Of the document.
-        text_offset: At which it begins, as locations count.
+        annotations: The annotations of one annotator.
+        text: Text of the document.
+        text_offset: Offset at which the text begins, as the annotations' locations count.
         where: File and document.
 
     Raises:

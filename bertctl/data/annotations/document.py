@@ -70,7 +70,7 @@ def part(entry: Any, name: str, kind: type, where: str) -> Any:
 
     Args:
         entry: The object.
-        name: Of the field.
+        name: Name of the field.
         kind: Its type, such as `dict`.
         where: File and place, for messages.
 

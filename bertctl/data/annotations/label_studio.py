@@ -26,12 +26,17 @@ from bertctl.writing import write_array
 
 Task = Mapping[str, Any]
 
-_GIVEN = ("annotations", "completions", "predictions")
+_ANNOTATION_FIELDS = ("annotations", "completions", "predictions")
 """What a task has beside its data; old versions say `completions`."""
-_NOT_TAKEN = frozenset({"skipped", "rejected"})
+_REJECTING_ACTIONS = frozenset({"skipped", "rejected"})
 """Last actions after which an annotation is no label."""
-_OF_BROWSERS = frozenset({"hypertextlabels", "paragraphlabels"})
-_OF_TEXTS = {"choices": "choices", "taxonomy": "taxonomy", "rating": "rating", "number": "number"}
+_HTML_TYPES = frozenset({"hypertextlabels", "paragraphlabels"})
+_WHOLE_TEXT_TYPES = {
+    "choices": "choices",
+    "taxonomy": "taxonomy",
+    "rating": "rating",
+    "number": "number",
+}
 """Types of results for a whole text, and where their value stands."""
 _PATH_SEPARATOR = "/"
 """Parts the levels of a taxonomy in the name of a label."""
@@ -63,7 +68,7 @@ def _has_names_of_tasks(names: Collection[str]) -> bool:
     A task has annotations or predictions. A task that nobody has annotated has neither, but it has
     no field that could be a text or a label, as rows with a column `data` have.
     """
-    has_annotations = any(name in names for name in _GIVEN)
+    has_annotations = any(name in names for name in _ANNOTATION_FIELDS)
     has_text_or_label = any(name in names for name in ("text", "label", "labels"))
     return has_annotations or not has_text_or_label
 
@@ -72,7 +77,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
     """Yields the texts of tasks with the spans that people agree on.
 
     Args:
-        tasks: Of one file.
+        tasks: The tasks of one file.
         source: Its name.
         options: Which part of the data is the text, and whose labels count.
 
@@ -179,7 +184,7 @@ def have_spans(entries: Any) -> bool:
         return False
     results = _results_of(entries, with_predictions=True)
     types = {result.get("type") for result in results if isinstance(result, Mapping)}
-    return not types.isdisjoint({"labels", *_OF_BROWSERS})
+    return not types.isdisjoint({"labels", *_HTML_TYPES})
 
 
 def require_spans(tasks: Sequence[Task], source: str) -> None:
@@ -197,7 +202,7 @@ def require_spans(tasks: Sequence[Task], source: str) -> None:
         raise DataError(
             f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy
         )
-    if types and not types & {"labels", *_OF_BROWSERS}:
+    if types and not types & {"labels", *_HTML_TYPES}:
         listed = ", ".join(sorted(types))
         remedy = 'Spans are regions of <Labels>, with "type": "labels".'
         raise DataError(f"{source}: its annotations are {listed}, and no spans", remedy=remedy)
@@ -210,7 +215,7 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
     labels of each have a column of the question's name.
 
     Args:
-        tasks: Of one file.
+        tasks: The tasks of one file.
         source: Its name.
         options: Whose labels count, and whether the rows need labels.
 
@@ -263,7 +268,9 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     results = _results_of(tasks, with_predictions=False)
     types: Counter[Any] = Counter()
     for result in results:
-        if result.get("type") in _OF_TEXTS:  # of a region: no choice is of a whole text here
+        if (
+            result.get("type") in _WHOLE_TEXT_TYPES
+        ):  # of a region: no choice is of a whole text here
             types["choices of regions"] += 1
         else:
             types[result.get("type")] += 1
@@ -364,20 +371,20 @@ def _are_choices(value: Any) -> bool:
 
 def _is_of_text(result: Mapping[str, Any]) -> bool:
     """Returns whether a result is about the whole text, not about a region of it."""
-    return result.get("type") in _OF_TEXTS and "start" not in (result.get("value") or {})
+    return result.get("type") in _WHOLE_TEXT_TYPES and "start" not in (result.get("value") or {})
 
 
 def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
     """Returns an annotator's answer to a question: a choice, a list of several, a number, or None.
 
     Args:
-        results: Of one annotation.
+        results: The results of one annotation.
         question: Name of the control in the labelling interface.
     """
     answers: list[Any] = []
     for result in results:
         if _is_of_text(result) and str(result.get("from_name", "label")) == question:
-            value = result["value"][_OF_TEXTS[result["type"]]]
+            value = result["value"][_WHOLE_TEXT_TYPES[result["type"]]]
             if result["type"] == "taxonomy":  # each choice is a path of levels
                 value = [_PATH_SEPARATOR.join(map(str, path)) for path in value]
             answers += value if isinstance(value, list) else [value]
@@ -396,7 +403,7 @@ def _agreed(
     """Returns the label that the annotations of a task agree on, or `NoLabel` or `UnusableLabel`.
 
     Args:
-        task: Of Label Studio.
+        task: A task of Label Studio.
         read: Returns the label in an annotation's results, such as a choice or spans.
         options: `data.annotator` says whose labels count.
         show: Returns a label in a few words, for messages.
@@ -450,7 +457,7 @@ def _reason_against(annotation: Mapping[str, Any]) -> str:
     if annotation.get("was_cancelled") or annotation.get("skipped"):
         return "skipped"
     last_action = str(annotation.get("last_action", ""))
-    if last_action in _NOT_TAKEN:
+    if last_action in _REJECTING_ACTIONS:
         return last_action
     return ""
 
@@ -490,7 +497,7 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
     They can't if a span has several labels, or none.
 
     Args:
-        results: Of one annotation.
+        results: The results of one annotation.
         where: File and task.
 
     Raises:
@@ -499,7 +506,7 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
     spans: list[Span] = []
     surfaces: list[str | None] = []
     for result in results:
-        if result.get("type") in _OF_BROWSERS:
+        if result.get("type") in _HTML_TYPES:
             message = (
                 f"{where}: its spans count what a browser shows of HTML, not the characters of the "
                 "text"

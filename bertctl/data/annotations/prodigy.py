@@ -13,7 +13,7 @@ from typing import Any
 from bertctl.data.table import Table
 from bertctl.data.unlabelled import NoLabel
 
-_SEVERAL = "multiple"
+_MULTIPLE_CHOICE = "multiple"
 """Value of `choice_style` where several options of a text can be taken."""
 
 
@@ -23,7 +23,7 @@ def with_chosen_options(table: Table, label_column: str | None) -> Table:
     It is a list where several options can be taken. Other tables are returned as they are.
 
     Args:
-        table: Of a file or of a part of it.
+        table: A file, or a chunk of it.
         label_column: As the person named it. The label is called so, if that is `accept`; else
             `label`.
     """
@@ -44,7 +44,7 @@ def _takes_several(table: Table, cells: Sequence[Any]) -> bool:
     """Returns whether several options of a text can be taken: `config` says it, or it occurs."""
     configs = table.columns.get("config", ())
     styles = {config.get("choice_style") for config in configs if isinstance(config, Mapping)}
-    return _SEVERAL in styles or any(cell is not None and len(cell) > 1 for cell in cells)
+    return _MULTIPLE_CHOICE in styles or any(cell is not None and len(cell) > 1 for cell in cells)
 
 
 def _chosen(accepted: Sequence[Any], several: bool) -> Any:
