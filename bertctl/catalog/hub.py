@@ -305,12 +305,12 @@ def _fetched(files: HubFiles, hub_name: str, noun: str, ways: Names) -> Path:
 def asking(
     hub_files: HubFiles, noun: str, ways: str = "", listener: Listener = SILENT
 ) -> Iterator[None]:
-    """Refuses to ask a hub that can't be, and turns what its library raises inside into our error.
+    """Refuses a hub that can't be reached, and turns errors of its library into `UnavailableError`.
 
     Args:
-        hub_files: Files that are asked for.
-        noun: What they are called in messages.
-        ways: Other ways to have them, for the remedy.
+        hub_files: Files that are asked for inside the context.
+        noun: What the files are called in messages.
+        ways: Other ways to have the files, for the remedy.
         listener: Receives what the library logs: that it waits, or tries again.
 
     Raises:

@@ -218,22 +218,22 @@ def read_lock(path: Path) -> Lock:
         DataError: another version, or something in it is wrong: a path that leads out of its
             folder.
     """
-    anew = (
+    remedy = (
         f"Make one: bertctl fetch RECIPE... It is {LOCK_NAME} in the current folder, or where "
         f"{LOCKED} says."
     )
     if not path.is_file():
-        raise UnavailableError(f"no such lock: {path}", remedy=anew, file=path)
+        raise UnavailableError(f"no such lock: {path}", remedy=remedy, file=path)
     from bertctl.run_documents.lock_document import LockDocument
 
-    document = read_json_document(path, LockDocument, kind=DataError, remedy=anew)
+    document = read_json_document(path, LockDocument, kind=DataError, remedy=remedy)
     names = [document.folder]
     for part in document.parts:
         names += [part.name, part.revision, *part.files]
     for name in names:
         if _LEADS_OUT.search(name):
             raise DataError(
-                f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path
+                f"{path}: {name!r:.80} leads out of the lock's folder", remedy=remedy, file=path
             )
     return Lock(path, [part.as_json() for part in document.parts], document.folder)
 

@@ -38,7 +38,7 @@ def push_run(
         predictions: RUN/predictions too. They hold the texts of the data, unless the run was made
             with --no-text.
         message: Message of the commit.
-        listener: hears what is uploaded, and where the card is missing.
+        listener: Receives what is uploaded, and a warning if the card is missing.
 
     Returns:
         `hub_id`, `url`, `commit` and the `files` with their sizes.
@@ -64,6 +64,7 @@ def push_run(
     limit_sessions()
     hub = HfApi(endpoint=endpoint(), library_name="bertctl")
     try:
+        # Without a request for a private one, the settings of the hub's organisation decide (None).
         repository = hub.create_repo(hub_id, private=private or None, exist_ok=True)
         commit = hub.create_commit(
             repository.repo_id,

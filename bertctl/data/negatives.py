@@ -28,8 +28,8 @@ _FOREIGN = {
 def unfolded(table: Table, *, train: bool) -> Table:
     """Returns a table for pairs or triplets: at most one right and one wrong text in each row.
 
-    For training, a row with several wrong texts becomes one row for each of them. Otherwise wrong
-    texts are not used, so their columns stay as they are, and those in lists are left out.
+    For training, a row with several wrong texts becomes one row for each of them. Otherwise nobody
+    uses wrong texts: columns with one wrong text in a cell stay, a column with lists is left out.
 
     Args:
         table: As the file has it.
@@ -38,7 +38,7 @@ def unfolded(table: Table, *, train: bool) -> Table:
     Raises:
         DataError: Lists that are not of texts, or a format that can't be read, by its name.
     """
-    if isinstance(table, NestedTable):
+    if isinstance(table, NestedTable):  # SQuAD's questions with their paragraphs, which are pairs
         return table
     for name, (tool, negatives) in _FOREIGN.items():
         if name in table.columns:

@@ -61,6 +61,8 @@ class ParquetBatches:
         self._metadata = self._parquet.metadata
         self.schema: pa.Schema = self._parquet.schema_arrow
         self.num_rows = int(self._metadata.num_rows)
+        # Only a value that is repeated takes less than a byte for each row. Decoded, a file with many
+        # such rows would fill the memory.
         if self.num_rows > max(_FEWEST_REFUSED, n_bytes):
             message = (
                 f"{source} has {self.num_rows:,} rows in {human_bytes(n_bytes)}: more rows than "

@@ -228,12 +228,12 @@ def _find_answer(text: str, context: str, ambiguous: list[str]) -> int:
     whole_words = [
         start for start in all_starts if not cuts_word(context, start, start + len(text))
     ]
-    for starts in (whole_words, all_starts):
-        if len(starts) > 1:
-            ambiguous.append(text)
-        if starts:
-            return starts[0]
-    return -1
+    starts = whole_words or all_starts
+    if not starts:
+        return -1
+    if len(starts) > 1:
+        ambiguous.append(text)
+    return starts[0]
 
 
 def _other_start_names(names: Iterable[str], *, but: str = "") -> list[str]:

@@ -199,15 +199,12 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         "context": settings.pair_column,
         "answers": settings.label_column,
     }
-    used = columns_named(
-        {**roles, "id": settings.id_column},
-        table,
-        optional="" if options.label_needed else "answers",
-    )
+    may_lack = "" if options.label_needed else "answers"  # to predict, no answers are needed
+    used = columns_named({**roles, "id": settings.id_column}, table, optional=may_lack)
     free = {folded(name): name for name in table.columns if name not in used}
     roles = _with_usual_names(roles, free, table, answers_needed=options.label_needed)
     label = roles["answers"]
-    if label not in table.columns:  # it was named for another file
+    if label not in table.columns:  # it may be named for the training file, and be missing here
         label = None
     question = str(roles["question"])
     context = str(roles["context"])
@@ -348,8 +345,8 @@ def rows_of_questions(
     Args:
         table: the file as it was read.
         names: which column is which.
-        options: where labels are kept, an id that is blank or stands twice is refused; else a blank
-            one becomes the row's number, and the rows keep the id column as the file has it, too.
+        options: If labels are kept, an id that is blank or stands twice is refused. Otherwise a
+            blank id becomes the row's number, and the rows also keep the file's own id column.
         first_id: number of the first row, where there is no id column.
 
     Raises:
@@ -373,8 +370,8 @@ def rows_of_questions(
             ids=ids,
             options=options,
         )
-    # Rows keep all columns of the file but these. An id column with blank cells is not among them,
-    # because the ids of the rows do not say all of it.
+    # Rows keep the columns of the file that are not in `names_read`. An id column with blank cells
+    # is kept, too, because the ids of the rows have numbers in place of the blank ones.
     names_read = list(names.used)
     if has_all_ids and names.id is not None:
         names_read.append(names.id)

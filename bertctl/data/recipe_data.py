@@ -113,8 +113,8 @@ def load_data(
     else:
         source = OwnFiles(recipe, listener, skipped, rows_in_memory)
 
-    # If the caller names the splits, validation splits are only names: it does not matter whether
-    # they have files.
+    # If the caller names the splits, only these are read. Then other validation splits may lack
+    # their files without a warning.
     validation = source.validation_splits(optional_too=splits is not None)
     has_confirm_rows = recipe.data.confirm_fraction is not None and bool(validation)
     confirms = has_confirm_rows and not unsplit

@@ -181,7 +181,7 @@ def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: s
         for name in names:
             if name not in builders:
                 builders[name] = ColumnBuilder()
-                builders[name].extend([None] * len(lines))
+                builders[name].extend([None] * len(lines))  # objects before have no such field
         for name, builder in builders.items():
             builder.extend([value.get(name) for _, value in chunk])
         lines.extend([number for number, _ in chunk])

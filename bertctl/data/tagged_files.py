@@ -224,7 +224,9 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
 
     `data.label_column` of the recipe stays. The listener is told of entities that are not read.
     """
-    if options.settings.label_column is not None and "label_column" not in options.hints:
+    # A hint was said of another file, such as the training file.
+    is_hint = "label_column" in options.hints
+    if options.settings.label_column is not None and not is_hint:
         return options
     with open_bytes(source) as file:
         lines = decoded_lines(

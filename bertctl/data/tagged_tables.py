@@ -467,7 +467,7 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
         where: File and line.
 
     Raises:
-        DataError: With both.
+        DataError: The token numbers and the offsets name different words.
     """
     if not isinstance(value, Mapping):
         return
@@ -530,7 +530,7 @@ def _tags(
         )
     if label:
         are_spans = not isinstance(label[0], str | int)
-    else:  # a list without spans, unless the text has no words that tags could belong to
+    else:  # a text with words and without spans; a text without words has no tags either
         are_spans = len(words) > 0
     if are_spans:
         return _tags_of_spans(

@@ -44,8 +44,9 @@ def read_unlabelled(recipe: Recipe, train: Rows, *, listener: Listener = SILENT)
         DataError: No rows, or rows that can't be read, with file and line.
     """
     file = recipe.distillation.unlabelled or ""
-    # The recipe describes the training file. Of this file the encoding, delimiter and header are
-    # detected, and column names of the training file count if it has such columns (hints).
+    # The recipe describes the training file. For the unlabelled file, encoding, delimiter and
+    # header are detected. The training file's column names count only if the unlabelled file has
+    # such columns (`hints`).
     settings = recipe.data.model_copy(update=dict.fromkeys(FORM_FIELDS))
     chunks = READERS[recipe.task].stream(
         expanded_path(file),

@@ -109,13 +109,11 @@ def _read(
     for annotation in annotations:
         locations = part(annotation, "locations", list, where)
         parts = [_span_of_location(location, text_offset, where) for location in locations]
-        if parts:
-            joined = joined_parts(text, parts)
-        else:
-            joined = None
-        if joined is None:
-            if len(parts) > 1:
-                n_parted += 1
+        if not parts:  # the annotation has no place in the text
+            continue
+        joined = joined_parts(text, parts)
+        if joined is None:  # words between the parts do not belong to the span
+            n_parted += 1
             continue
         kind = annotation["infons"].get("type")
         if not kind:

@@ -268,9 +268,9 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     results = _results_of(tasks, with_predictions=False)
     types: Counter[Any] = Counter()
     for result in results:
-        if (
-            result.get("type") in _WHOLE_TEXT_TYPES
-        ):  # of a region: no choice is of a whole text here
+        # The caller has found no choice for a whole text, so this one is for a region.
+        is_choice_of_region = result.get("type") in _WHOLE_TEXT_TYPES
+        if is_choice_of_region:
             types["choices of regions"] += 1
         else:
             types[result.get("type")] += 1

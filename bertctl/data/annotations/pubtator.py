@@ -26,7 +26,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     Raises:
         DataError: A line that is neither a text nor a span, with file and line.
     """
-    # By the name of the document: title and abstract, its spans, and the words of each span.
+    # Name of a document -> its title and abstract, its spans, and the words of each span.
     texts: dict[str, list[str]] = {}
     spans: dict[str, list[Span]] = {}
     surfaces: dict[str, list[str | None]] = {}
@@ -46,7 +46,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
                 )
             continue
         text_name, start, end, surface, kind = columns[:_SPAN_COLUMNS]
-        if start.replace("_", "").isalpha():  # a relation, as BioRED has them
+        is_relation = start.replace("_", "").isalpha()  # in BioRED: `Positive_Correlation`
+        if is_relation:
             continue
         has_offsets = start.isdecimal() and end.isdecimal()
         if text_name not in texts or not has_offsets:
@@ -55,10 +56,10 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         surfaces.setdefault(text_name, []).append(surface)
     for name, parts in texts.items():
         yield Document(
-            name,
-            " ".join(parts).rstrip(),
-            spans.get(name, []),
-            [],
+            id=name,
+            text=" ".join(parts).rstrip(),
+            spans=spans.get(name, []),
+            scores=[],
             surfaces=surfaces.get(name, ()),
         )
 

@@ -18,7 +18,7 @@ def require_surface(text: str, start: int, end: int, surface: str | None, where:
     Blanks, case and the composition of accents may differ: many tools write a line end as a blank.
 
     Args:
-        text: What the offsets count characters of.
+        text: The text with the span.
         start: First character.
         end: The character after the last one.
         surface: The words that the file gives; None or blank where it gives none.
@@ -55,7 +55,7 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
     If another way of counting explains the offsets, it is named; else the nearest place is.
 
     Args:
-        text: What the offsets count characters of.
+        text: The text with the span.
         start: First character by the file.
         end: The character after the last one by the file.
         surface: The words.
