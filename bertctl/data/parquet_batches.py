@@ -61,8 +61,8 @@ class ParquetBatches:
         self._metadata = self._parquet.metadata
         self.schema: pa.Schema = self._parquet.schema_arrow
         self.num_rows = int(self._metadata.num_rows)
-        # Only a value that is repeated takes less than a byte for each row. Decoded, a file with many
-        # such rows would fill the memory.
+        # Only a value that is repeated takes less than a byte for each row. Decoded, many such rows
+        # would fill the memory.
         if self.num_rows > max(_FEWEST_REFUSED, n_bytes):
             message = (
                 f"{source} has {self.num_rows:,} rows in {human_bytes(n_bytes)}: more rows than "
@@ -180,7 +180,8 @@ class ParquetBatches:
         Raises:
             DeviceError: There is too little memory.
         """
-        # A page is unpacked and decoded as a whole, and may be as large as its column.
+        # A page is unpacked and then decoded, both as a whole, so its bytes are in memory twice. It
+        # may be as large as its column.
         n_bytes = 2 * sum(chunk.total_uncompressed_size for chunk in chunks)
         # Numbers are decoded batch by batch; of nested columns a batch may have all values.
         for chunk in chunks:

@@ -443,10 +443,12 @@ class _MojibakeGuard:
             raise self._refusal()
 
     def finish(self) -> None:
-        """Reports lines that are UTF-8, or refuses the file where there are no others.
+        """Ends the check of a file for which another encoding than UTF-8 was named.
+
+        If only some of its lines with letters beyond ASCII are UTF-8, the listener is warned.
 
         Raises:
-            DataError: all lines with letters beyond ASCII are UTF-8.
+            DataError: All lines with letters beyond ASCII are UTF-8.
         """
         if self._n_utf8 and not self._n_others:
             raise self._refusal()

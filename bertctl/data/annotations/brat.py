@@ -50,9 +50,10 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     encoding = options.settings.encoding
     listener = options.listener
     text = read_text(source.with_suffix(".txt"), encoding, listener)
-    if regular(source).stat().st_size:
+    has_annotations = regular(source).stat().st_size > 0
+    if has_annotations:
         annotations = read_text(source, encoding, listener)
-    else:
+    else:  # `read_text` refuses an empty file, but a text may have no spans
         annotations = ""
 
     spans: list[Span] = []

@@ -384,7 +384,8 @@ def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
     answers: list[Any] = []
     for result in results:
         if _is_of_text(result) and str(result.get("from_name", "label")) == question:
-            value = result["value"][_WHOLE_TEXT_TYPES[result["type"]]]
+            value_key = _WHOLE_TEXT_TYPES[result["type"]]
+            value = result["value"][value_key]
             if result["type"] == "taxonomy":  # each choice is a path of levels
                 value = [_PATH_SEPARATOR.join(map(str, path)) for path in value]
             answers += value if isinstance(value, list) else [value]

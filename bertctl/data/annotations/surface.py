@@ -88,7 +88,7 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yields where a span is if a tool counted its offsets in a usual other way than in characters.
+    """Yields where a span is if a tool did not count its offsets in characters, but in other units.
 
     In an emoji and `Anna`, offsets 2 to 6 that count UTF-16 are 1 to 5.
 
