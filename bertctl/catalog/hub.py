@@ -195,7 +195,8 @@ def _complete_copy(files: HubFiles, needed: Sequence[Names]) -> Path | None:
     # pooling, which transformers never loads. So the copy counts as incomplete, unless the cache
     # knows that the repository has no such file, or the hub can't be asked for it.
     lacks_modules = files.matches(MODULES) and not _is_known(files, MODULES)
-    if lacks_modules and _cache_only.get() == "no" and not unreachable():
+    may_ask_hub = _cache_only.get() == "no"
+    if lacks_modules and may_ask_hub and not unreachable():
         return None
     return folder
 
@@ -289,7 +290,8 @@ def _fetched(files: HubFiles, hub_name: str, noun: str, ways: Names) -> Path:
     """
     message = f"{noun} ({hub_name} on the hub)"
     remedy = "\n  - ".join([f"Ways to have {noun}:", *ways])
-    if _cache_only.get() != "no":
+    may_ask_hub = _cache_only.get() == "no"
+    if not may_ask_hub:
         raise NotCachedError(f"{message} is not in the cache", remedy=remedy, hub_files=files)
     from bertctl.catalog.downloads import bring, look_up
 
@@ -410,7 +412,7 @@ def _ask(address: str) -> str:
     try:
         headers = {"User-Agent": "bertctl"}
         request = urllib.request.Request(address, method="HEAD", headers=headers)  # noqa: S310
-        # The person's own HF_ENDPOINT.
+        # S310 warns of addresses from strangers. This one is the user's own HF_ENDPOINT.
         urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310
     except urllib.error.HTTPError:
         return ""  # it answered

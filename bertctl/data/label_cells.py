@@ -217,9 +217,10 @@ def _form_of_names(names: _Counted, *, is_typed: bool) -> LabelForm:
 
 
 def _counted_cells(values: Sequence[Any]) -> list[tuple[Any, int]]:
-    """Returns the cells that are not blank, as `_cell` reads them, each different text once.
+    """Returns the cells of a label column as `_cell` reads them, each with how many rows have it.
 
-    Cells that are errors or marks of a missing label are left out.
+    Only texts are counted; each other cell is returned by itself, with 1. Blank cells, errors and
+    marks of a missing label are left out.
     """
     texts = Counter(value for value in values if isinstance(value, str))
     others = (
@@ -329,11 +330,11 @@ def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
 
 
 def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
-    """Returns why a cell is refused that is not what nearly all others of its column are.
+    """Returns the error for a label of another kind than nearly all labels of its column.
 
     Args:
-        cell: The cell.
-        expected: What the others are, in words.
+        cell: The cell with the label.
+        expected: What the other labels are, such as `a number`.
         remedy: What to do.
     """
     if isinstance(cell, list):

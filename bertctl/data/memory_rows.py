@@ -162,10 +162,10 @@ def _json_line(row: Any, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value that JSON has not, such as those of NumPy, as one that it has.
+    """Returns a value as one that JSON can write: NumPy's as numbers or lists, mappings as objects.
 
     Raises:
-        UsageError: There is none for it.
+        UsageError: JSON can't write such a value.
     """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()

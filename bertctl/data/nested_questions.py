@@ -72,15 +72,15 @@ def _flat_table(table: Table) -> Table:
     """
     rows: list[dict[str, Any]] = []
     lines: list[int] = []  # of each row, if the file has lines
-    for index, article in enumerate(_objects(table)):
-        if article.keys() == {"header"}:  # the first line of MRQA's files
+    for index, entry in enumerate(_objects(table)):
+        if entry.keys() == {"header"}:  # the first line of MRQA's files
             continue
-        if "paragraphs" not in article:
+        if "paragraphs" not in entry:
             where = f"{table.source}, paragraph {index + 1}"
-            questions = list(_flat_paragraph(article, article.get("title"), where))
+            questions = list(_flat_paragraph(entry, entry.get("title"), where))
         else:
-            where = f"{table.source}, article {index + 1} ('{article.get('title', '')}')"
-            questions = list(_flat_article(article, where))
+            where = f"{table.source}, article {index + 1} ('{entry.get('title', '')}')"
+            questions = list(_flat_article(entry, where))
         rows += questions
         if table.lines:
             lines += [table.lines[index]] * len(questions)
@@ -131,7 +131,7 @@ def _flat_paragraph(
 
 
 def _mrqa_answers(answers: Any) -> Any:
-    """Returns answers of MRQA, which has all occurrences of each, as SQuAD has them.
+    """Returns MRQA's answers in SQuAD's form: of an answer's occurrences, only the first one.
 
     `[{"text": "Oslo", "char_spans": [[17, 20], [90, 93]]}]` -> `[{"text": "Oslo", "answer_start":
     17}]`. Anything else is returned as it is, and refused where answers are read.

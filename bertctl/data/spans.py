@@ -158,7 +158,7 @@ def tags_of_spans(
 
     Args:
         spans: start, end (in characters) and label.
-        text: what they are of.
+        text: the text with the spans.
         offsets: start and end of each word, ascending.
         where: file and line.
         misaligned: gets those that were widened, or could not be kept.

@@ -155,7 +155,7 @@ class TaggingReader(Reader):
         tagged = itertools.takewhile(lambda rows: rows.has("label"), chunks)
         tags_of_sentences = chain.from_iterable(rows.columns["label"] for rows in tagged)
         try:
-            kind_of_tags = tag_kind(tags_of_sentences, str)
+            kind_of_tags = tag_kind(tags_of_sentences, where=str)  # nobody sees its messages
         except DataError:  # the file is read to predict on it, which needs no tags
             return None
         if kind_of_tags.entities:
@@ -284,7 +284,7 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
 
 
 def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
-    """Returns the kind of a file with JSON or Parquet in it that is not named so; else None."""
+    """Returns the kind of a file that has JSON or Parquet in it, but another suffix; else None."""
     if source == "-":
         suffix_kind = None
     else:

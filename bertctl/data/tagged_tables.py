@@ -228,8 +228,8 @@ def rows_of_table(
     Args:
         table: the file as it was read.
         columns: which column is which.
-        options: `label_needed` says whether to refuse a row without tags; else the column is left
-            out where one lacks them.
+        options: `label_needed` says whether to refuse a row without tags. Otherwise, if one row has
+            no tags, the tags of all rows are left out.
         first_id: number of the first row, where there is no id column.
 
     Raises:

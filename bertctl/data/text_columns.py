@@ -323,8 +323,8 @@ def _guess_headerless(
 ) -> tuple[str, str | None]:
     """Returns the text column of a file without a header, and that of the second text, or None.
 
-    A single column is the text. Of two, it is the one with more different values. Of several, those
-    that hold texts are the text and the second text if they are one or two.
+    A single column is the text. Of two columns, it is the one with more different values. Of more
+    columns, one that holds texts is the text; two that hold texts are the text and the second text.
 
     Args:
         table: The file.

@@ -460,11 +460,11 @@ class _MojibakeGuard:
             )
 
     def _described(self) -> str:
-        """Returns where the first such line is, and how it reads in both encodings."""
+        """Returns where the first line in UTF-8 is, and how both encodings read it."""
         number, text, text_in_utf8 = self._first or (0, "", "")
         position = first_difference(text, text_in_utf8)
         start = max(0, position - 10)
-        # Read wrongly, a letter is two characters or more, so a little more of it is shown.
+        # By the wrong encoding, a letter is two characters or more, so more characters are shown.
         excerpt = text[start : position + 12].strip()
         excerpt_in_utf8 = text_in_utf8[start : position + 10].strip()
         message = (

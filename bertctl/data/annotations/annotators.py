@@ -25,6 +25,8 @@ _TASK_AND_ANNOTATOR = (
 )
 """Columns that name a task and its annotator: Prodigy's, then those of Label Studio's short JSON
 and CSV."""
+_MOST_SHOWN = 4
+"""Annotators whose labels a message shows."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,14 @@ def agreed_label(
 
 
 def _disagreement(annotations: Sequence[Annotation], show: Callable[[Any], str]) -> UnusableLabel:
-    """Returns why different labels of one row can't be learned, with what annotators gave.
+    """Returns why a row with different labels can't be learned, with the labels of its annotators.
 
     Args:
         annotations: The annotations of the row, with their labels.
         show: Returns a label in a few words.
     """
     answers = []
-    for annotation in annotations[:4]:
+    for annotation in annotations[:_MOST_SHOWN]:
         name = annotation.names[0] if annotation.names else "?"
         answers.append(f"{name}: {shorten(show(annotation.label), 80)}")
     all_answers = "; ".join(answers)

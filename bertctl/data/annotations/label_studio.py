@@ -188,9 +188,7 @@ def have_spans(entries: Any) -> bool:
 
 
 def require_spans(tasks: Sequence[Task], source: str) -> None:
-    """Refuses annotations without any spans where spans are to be learned.
-
-    Labels of whole texts are such annotations.
+    """Refuses tasks that have annotations without spans, such as labels of whole texts.
 
     Raises:
         DataError: with the types of the results.
