@@ -13,7 +13,7 @@ from bertctl.words import as_number, number_with_sign
 
 _RECORDS = 4096
 """Records that are turned into columns at once."""
-_ITEMS_WEIGHED_AT_ONCE = 16
+_WEIGHED_AT_ONCE = 16
 """Items between two looks at how many bytes a chunk has."""
 HEAVIEST_CHUNK = 64_000_000
 """Bytes of rows that are read at once: rows may be as long as a line may be."""
@@ -109,9 +109,7 @@ def in_chunks(
 
     chunk = []
     n_bytes = 0
-    while piece := list(
-        itertools.islice(remaining, min(_ITEMS_WEIGHED_AT_ONCE, size - len(chunk)))
-    ):
+    while piece := list(itertools.islice(remaining, min(_WEIGHED_AT_ONCE, size - len(chunk)))):
         chunk += piece
         n_bytes += sum(map(weight, piece))
         if len(chunk) >= size or n_bytes > HEAVIEST_CHUNK:

@@ -269,12 +269,14 @@ def decoded_lines(
     is_wide = codecs.lookup(encoding_used).name.startswith(("utf-16", "utf-32"))
     has_no_lines = not first_line.endswith(b"\n")
     if is_wide or has_no_lines:
-        if is_wide or b"\r" in first_line:  # a document rather than a single line
-            longest = max(longest, LONGEST_DOCUMENT)
-        data = first_line + file.read(longest + 1 - len(first_line))
-        if len(data) > longest:
-            raise _too_long(source, 1, longest)
-        if encoding is not None:
+        data = _whole_document(
+            file,
+            first_line,
+            source,
+            longest=longest,
+            is_wide=is_wide,
+        )
+        if encoding is not None:  # a named encoding may be the wrong one
             _refuse_utf8(
                 data,
                 encoding_used,
@@ -323,6 +325,30 @@ def decoded_lines(
             next_check = offset + _BYTES_BETWEEN_CHECKS
     if mojibake_guard is not None:
         mojibake_guard.finish()
+
+
+def _whole_document(
+    file: BinaryIO, first_line: bytes, source: str, *, longest: int, is_wide: bool
+) -> bytes:
+    """Returns all bytes of a file that is decoded as a whole.
+
+    Args:
+        file: The open file, behind its first line.
+        first_line: Its bytes up to the first line feed, or to the end.
+        source: Name of the file.
+        longest: Bytes that a line may have. A file of several lines may have more.
+        is_wide: Whether the encoding is UTF-16 or UTF-32.
+
+    Raises:
+        DataError: The file is too long.
+    """
+    may_have_lines = is_wide or b"\r" in first_line
+    if may_have_lines:
+        longest = max(longest, LONGEST_DOCUMENT)
+    data = first_line + file.read(longest + 1 - len(first_line))
+    if len(data) > longest:
+        raise _too_long(source, 1, longest)
+    return data
 
 
 def _decoded_whole(
