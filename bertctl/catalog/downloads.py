@@ -299,7 +299,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     at_commit = replace(file.hub_files, revision=file.commit, files=(file.path,))
     cached = cached_files(at_commit).get(file.path, blob)
     for path in (cached, blob):
-        if path.is_file() and file.problem(path):
+        if path.is_file() and file.problem(path):  # damaged: it is downloaded again
             path.unlink()
     if not cached.is_file() and not blob.is_file():
         _download(file, blob, incomplete, listener)

@@ -321,7 +321,8 @@ class Reader(ABC):
     def _labelled_columns(self, table: Table, options: ReadOptions) -> Any:
         """Returns which column of a file is which, without a label column that nobody needs.
 
-        Nobody does if labels are not kept, or if no row has one and none is needed.
+        The label column is left out if labels are not kept. If labels are optional, it is left out
+        if no row has one.
         """
         columns: Any = self.columns_of(table, options)
         if not options.keep_labels:

@@ -382,8 +382,8 @@ def _stratified(rows_by_label: _Groups, n_drawn: int, rng: np.random.Generator) 
 def _whole_groups(groups: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
     """Returns positions of whole groups, drawn until there are `n_rows` rows.
 
-    A group that would make it more than twice as many is passed over, and at least one group is
-    left to the other split. If all groups are too large, it is the smallest one.
+    A group is passed over if the rows would become more than twice as many as `n_rows`. At least
+    one group is left to the other split. If all groups are too large, the smallest one is returned.
     """
     chosen: list[int] = []
     group_order = rng.permutation(len(groups))

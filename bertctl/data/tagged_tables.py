@@ -211,7 +211,7 @@ def _find_column(
     Args:
         names: In small letters, the likeliest first.
         contents: What the columns of the file hold, by name.
-        fitting: What it may hold.
+        fitting: What the column may hold.
     """
     name_in_file = {name.lower(): name for name in contents}
     for name in names:

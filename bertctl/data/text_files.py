@@ -684,12 +684,12 @@ def _undecodable(
     """Returns the error for a byte that is not the encoding.
 
     Args:
-        data: with that byte.
-        at: its place in `data`.
-        encoding: what it is not.
-        source: the file, for messages.
-        before: lines and bytes of the file before `data`.
-        bad: the lines that are not UTF-8, where that was looked for.
+        data: The file, or a part of it, with that byte.
+        at: Place of the byte in `data`.
+        encoding: The encoding that can't decode the byte.
+        source: Name of the file, for messages.
+        before: How many lines and how many bytes of the file come before `data`.
+        bad: The lines that are not UTF-8, if the caller knows them.
     """
     n_lines_before, n_bytes_before = before
     line = n_lines_before + data.count(b"\n", 0, at) + 1

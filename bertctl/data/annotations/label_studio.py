@@ -541,7 +541,7 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
 
 
 def _task(document: Document) -> dict[str, Any]:
-    """Returns a text as a task with the spans that were predicted, and its own as annotations."""
+    """Returns a text as a task: predicted spans as predictions, the file's spans as annotations."""
     regions: list[dict[str, Any]] = []
     for span, score in document.scored:
         region = _region(document.text, span)

@@ -18,14 +18,14 @@ _MULTIPLE_CHOICE = "multiple"
 
 
 def with_chosen_options(table: Table, label_column: str | None) -> Table:
-    """Returns a table whose label is the option that was taken.
+    """Returns a table of Prodigy with the option that an annotator chose as the label of each row.
 
-    It is a list where several options can be taken. Other tables are returned as they are.
+    If several options can be chosen, a label is a list. Other tables are returned as they are.
 
     Args:
         table: A file, or a chunk of it.
-        label_column: As the person named it. The label is called so, if that is `accept`; else
-            `label`.
+        label_column: The column that the user named as the label, or None. The new column is called
+            `accept` if the user named this column of Prodigy; otherwise it is called `label`.
     """
     has_choices = {"options", "accept"} <= table.columns.keys() and "label" not in table.columns
     if not has_choices or label_column not in (None, "accept", "label"):
