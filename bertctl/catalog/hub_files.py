@@ -91,7 +91,7 @@ def cached_files(hub_files: HubFiles) -> dict[str, Path]:
     """Returns name -> path of those files that are in the cache; nothing is downloaded.
 
     Raises:
-        UsageError: The repository's name is none, or HF_ENDPOINT is no address.
+        UsageError: The repository has an impossible name, or HF_ENDPOINT is no address.
     """
     remedy = (
         "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: "

@@ -228,11 +228,9 @@ def _checked(folder: Path, name: str, *, with_weights: bool) -> Path:
         UnavailableError: A lock is in force, and the files are not what it has.
     """
     if name:
-        patterns = (
-            (*_SMALL_FILES, *_SENTENCE_TRANSFORMERS_FILES, *_WEIGHTS)
-            if with_weights
-            else _SMALL_FILES
-        )
+        patterns: tuple[str, ...] = _SMALL_FILES
+        if with_weights:
+            patterns = (*_SMALL_FILES, *_SENTENCE_TRANSFORMERS_FILES, *_WEIGHTS)
         paths = chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns)
         files = {path.relative_to(folder).as_posix(): path for path in paths}
         check_or_record(FilesToRead("model", name, files, whole=with_weights))

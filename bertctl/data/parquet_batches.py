@@ -309,7 +309,8 @@ def bytes_of_rows(column: pa.Array) -> Ints:
         starts = np.asarray(column.offsets, np.int64)  # of each list among the items, and the end
         first_item = int(starts[0])
         items = column.values.slice(first_item, int(starts[-1]) - first_item)
-        bytes_before_item = starts_of(bytes_of_rows(items) + _WIDEST_NUMBER)
+        bytes_of_items = bytes_of_rows(items) + _WIDEST_NUMBER  # with its place in the list
+        bytes_before_item = starts_of(bytes_of_items)
         return np.asarray(np.diff(bytes_before_item[starts - first_item]), np.int64)
     if pa.types.is_struct(kind):
         fields = [bytes_of_rows(field) for field in column.flatten()]

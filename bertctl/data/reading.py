@@ -133,7 +133,7 @@ def _as_reading(
 
 
 def _with_absent_columns(table: Table, columns: Any) -> Table:
-    """Returns a chunk of JSON Lines with columns of None for those that none of its rows has.
+    """Returns a chunk of JSON Lines with a column of None for each column that is missing in it.
 
     Args:
         table: The chunk. Chunks of other formats have all columns of their file.

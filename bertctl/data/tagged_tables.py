@@ -123,13 +123,13 @@ def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool
     Args:
         table: The file.
         contents: What its columns hold, without that of the words.
-        has_text: Whether the file has texts, of which spans can be.
+        has_text: Whether the file has texts, in which spans can be.
     """
     label = _find_column(_TAGS, contents, ("words", "numbers", "objects"))
     label = label or _find_column(SPAN_COLUMNS, contents, ("objects", "nothing"))
     if label is not None or not has_text:
         return label
-    # A file in which every list of spans is empty.
+    # If no text of the file has a span, the column with the lists of spans has only empty lists.
     empty = {
         name: content
         for name, content in contents.items()
@@ -336,6 +336,7 @@ def _tagged_row(
         where=where,
         misaligned=misaligned,
     )
+    # In Universal Dependencies, `im` stands beside its words `in` and `dem`, with the tag `_`.
     if tags and columns.label in ("upos", "xpos") and "_" in tags:
         words, tags = _without_contractions(words, tags)
         offsets = None

@@ -17,7 +17,7 @@ TRAINING_SPLITS = ("train", UNLABELLED)
 
 
 def check_unlabelled(recipe: Recipe) -> None:
-    """Refuses a file without labels that is not there.
+    """Refuses a recipe whose file of `distillation.unlabelled` does not exist.
 
     Raises:
         UnavailableError: No such file.

@@ -148,7 +148,7 @@ def _chosen(documents: Mapping[str, Document], options: ReadOptions) -> Document
     """
     annotator = options.settings.annotator
     if not documents:  # no annotations
-        return Document("", "", [], [])
+        return Document(id="", text="", spans=[], scores=[])
     names_nobody = documents.keys() == {""}
     if names_nobody or (annotator is None and len(documents) == 1):
         [document] = documents.values()

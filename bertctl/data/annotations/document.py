@@ -92,7 +92,7 @@ def joined_parts(text: str, parts: Sequence[tuple[int, int]]) -> tuple[int, int]
     Tools cut a span at each line end, so in wrapped text many spans have several parts.
 
     Args:
-        text: What the parts are of.
+        text: The text with the parts.
         parts: Start and end of each.
     """
     ordered = sorted(parts)

@@ -38,6 +38,8 @@ _WHOLE_TEXT_TYPES = {
     "number": "number",
 }
 """Types of results for a whole text, and where their value stands."""
+_COMPARED_TASKS = 200
+"""Tasks whose regions show which part of the data is the text."""
 _PATH_SEPARATOR = "/"
 """Parts the levels of a taxonomy in the name of a label."""
 
@@ -152,12 +154,12 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
-    """Returns whether a part of the tasks' data is the text that people marked regions of.
+    """Returns whether a part of the tasks' data is the text in which people marked regions.
 
-    In the first 200 tasks, all regions mark there the words that the file gives beside them.
+    It is if in this part, each region of the first tasks has the words that the file gives for it.
     """
     n_compared = 0
-    for task in tasks[:200]:
+    for task in tasks[:_COMPARED_TASKS]:
         text = task["data"].get(key)
         for surface, start, end in _marked_words(task):
             n_compared += 1
