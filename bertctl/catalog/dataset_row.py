@@ -163,7 +163,7 @@ class DatasetRow:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Names of its folder below a data folder."""
+        """Names that the data set's own folder may have inside a data folder."""
         return tuple(dict.fromkeys(filter(None, (self.folder, self.name))))
 
     @property

@@ -67,7 +67,7 @@ class HubFiles:
         )
 
     def found_in(self, folder: Path) -> dict[str, Path]:
-        """Returns the files of a folder that fit, by their names in the repository.
+        """Returns the files of a folder that match the patterns, by their names in the repository.
 
         Links that lead nowhere are among them.
         """

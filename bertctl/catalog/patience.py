@@ -34,18 +34,18 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        """Winds the watch up for a first answer."""
+        """Gives the work the time for a first answer."""
         self.is_over = False
         self._end = 0.0
         self.wind(ANSWER_SECONDS)
 
     def wind(self, seconds: float) -> None:
-        """Sets the moment to so many seconds from now; it never moves back."""
+        """Gives the work at least so many seconds from now on."""
         self._end = max(self._end, time.monotonic() + seconds)
 
     @property
     def has_run_out(self) -> bool:
-        """Returns whether the moment has passed."""
+        """Returns whether the work has taken longer than its time."""
         return time.monotonic() > self._end
 
 

@@ -12,7 +12,7 @@ from bertctl.data.names import first_field
 from bertctl.data.question_answers import IS_IMPOSSIBLE
 from bertctl.data.read_options import ReadOptions
 from bertctl.data.sources import Source, source_name
-from bertctl.data.table import Table, table_of_objects
+from bertctl.data.table import Table, entries_of, table_of_objects
 from bertctl.data.text_files import open_bytes
 from bertctl.errors import DataError
 
@@ -72,7 +72,7 @@ def _flat_table(table: Table) -> Table:
     """
     rows: list[dict[str, Any]] = []
     lines: list[int] = []  # of each row, if the file has lines
-    for index, entry in enumerate(_objects(table)):
+    for index, entry in enumerate(entries_of(table)):
         if entry.keys() == {"header"}:  # the first line of MRQA's files
             continue
         if "paragraphs" not in entry:
@@ -89,16 +89,6 @@ def _flat_table(table: Table) -> Table:
         return NestedTable(table_of_objects(numbered, table.source).columns, table.source)
     flat = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
     return NestedTable(flat.columns, flat.source, flat.lines)
-
-
-def _objects(table: Table) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a table as dictionaries, without cells that are None."""
-    for values in zip(*table.columns.values(), strict=True):
-        yield {
-            name: value
-            for name, value in zip(table.columns, values, strict=True)
-            if value is not None
-        }
 
 
 def _flat_article(article: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:

@@ -354,7 +354,8 @@ def _in_few_bytes(numbers: "Ints") -> "Ints":
 def different_values(values: Sequence[Any]) -> Sequence[Any]:
     """Returns values among which each value of a column occurs at least once.
 
-    For a packed column of values that recur these are few; another one is returned as it is.
+    For a column in codes, these are its few different values. Any other column is returned as it
+    is.
     """
     if isinstance(values, CodedValues):
         return values.values

@@ -320,14 +320,14 @@ def bytes_of_rows(column: pa.Array) -> Ints:
 
 
 def _is_repeated(kind: Any) -> bool:
-    """Returns whether a type has numbers of a dictionary inside."""
+    """Returns whether a type is dictionary-encoded, or has such a type inside."""
     if pa.types.is_dictionary(kind):
         return True
     return any(_is_repeated(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _longest_in_dictionary(column: pa.Array) -> int:
-    """Returns the bytes of the longest value in a column's dictionaries, those inside it too."""
+    """Returns the bytes of the longest value in the dictionaries of a column and inside of it."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         bytes_of_values = bytes_of_rows(column.dictionary)

@@ -237,7 +237,7 @@ def _find_answer(text: str, context: str, ambiguous: list[str]) -> int:
 
 
 def _other_start_names(names: Iterable[str], *, but: str = "") -> list[str]:
-    """Returns the names that may mean an answer's first character, without that of `but`."""
+    """Returns the names that may mean an answer's first character, except the name `but`."""
     return [name for name in names if name != but and folded(name) in _OTHER_STARTS]
 
 

@@ -157,7 +157,10 @@ class ReadOptions:
         return self.chunk_rows is None
 
     def fitting(self, table: Table) -> "ReadOptions":
-        """Returns the options without the column names of another file that this one has not."""
+        """Returns the options without hints whose columns this file has not.
+
+        A hint is a column name that was said of another file, such as the training file.
+        """
         absent: dict[str, None] = {}  # fields of the settings that become None
         for hinted_field in self.hints:
             name_or_names = getattr(self.settings, hinted_field) or ()

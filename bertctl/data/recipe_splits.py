@@ -125,7 +125,7 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
 
 
 def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) -> None:
-    """Warns of labels with fewer rows than are to be drawn of each: all of theirs are taken."""
+    """Warns of labels with fewer than `rows_per_label` rows: all of their rows are taken."""
     rare = labels_with_fewer_rows(train, rows_per_label)
     if not rare:
         return

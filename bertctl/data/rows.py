@@ -76,7 +76,7 @@ class Rows:
         return f"{self.source}, row {number}"
 
     def parts(self, size: int) -> Iterator["Rows"]:
-        """Yields the rows, so many at a time."""
+        """Yields the rows, `size` at a time."""
         for first in range(0, len(self), size):
             yield self.select(range(first, min(first + size, len(self))))
 

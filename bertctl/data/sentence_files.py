@@ -72,7 +72,7 @@ class SentenceReader(TextReader):
         )
 
     def guess(self, path: Any, options: ReadOptions) -> None:
-        """Returns None: what such pairs are for is said, by the recipe."""
+        """Returns None: pairs may be for several tasks, so the recipe has to say this one."""
 
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
         """Returns which column of a file is which.

@@ -50,7 +50,7 @@ class MemoryFile:
 
 
 def kept_rows(rows_in_memory: Mapping[str, MemoryFile]) -> dict[str, str]:
-    """Returns split name -> path, seen from its folder, under which a run keeps rows."""
+    """Returns split name -> path inside the run folder at which a run keeps the split's rows."""
     return {split: f"rows/{split}{file.suffix}" for split, file in rows_in_memory.items()}
 
 
@@ -64,7 +64,7 @@ def source_of(typed: str) -> Path | Literal["-"]:
 
 
 def source_name(source: Source) -> str:
-    """Returns what messages call it."""
+    """Returns the name of a source in messages."""
     if source == "-":
         return "stdin"
     return str(source)

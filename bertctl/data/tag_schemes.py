@@ -159,7 +159,7 @@ def _is_mostly_outside(bigrams: Mapping[tuple[str, str], int], n_sentences: int)
     Args:
         bigrams: Tag and next tag -> how often. After the last word of a sentence comes an O, which
             is no word.
-        n_sentences: Number of those.
+        n_sentences: Number of sentences.
     """
     n_words = sum(bigrams.values()) - n_sentences
     n_outside = sum(times for (_, tag), times in bigrams.items() if tag == "O") - n_sentences

@@ -165,8 +165,8 @@ def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | No
 def _says_nothing(column: str, table: Table) -> bool:
     """Returns whether a column's name in the settings says nothing about this file.
 
-    It is the position of a column in CoNLL files, or this is one of our prediction files, which
-    have names of their own.
+    CoNLL files name a column by its position, such as `-1`, which no table has. Prediction files of
+    bertctl have column names of their own.
     """
     return column.removeprefix("-").isdecimal() or {"words", "prediction"} <= set(table.columns)
 

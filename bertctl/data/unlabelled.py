@@ -38,7 +38,7 @@ class UnusableLabel:
     remedy: str
 
     def error(self, where: str) -> DataError:
-        """Returns the refusal of the row."""
+        """Returns the error for a row with this label, with its file and line (`where`)."""
         return DataError(f"{where}: {self.message}", remedy=self.remedy)
 
 

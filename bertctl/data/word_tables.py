@@ -106,7 +106,7 @@ def _is_word_table(table: Table, column: str) -> bool:
 
 
 def _word_column(table: Table) -> str:
-    """Returns the column with the words, which is there."""
+    """Returns the column with the words, which the table is known to have."""
     by_name = {name.strip().casefold(): name for name in table.columns}
     return next(by_name[name] for name in _WORD_NAMES if name in by_name)
 

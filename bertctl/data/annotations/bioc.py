@@ -222,7 +222,7 @@ def _span_of_location(location: Any, text_offset: int, where: str) -> tuple[int,
 
 
 def _texts(passage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Returns the passage, or its sentences where they have its text."""
+    """Returns the parts of a passage that have its text: the passage itself, or its sentences."""
     if passage.get("text"):
         return [passage]
     return passage.get("sentences") or [passage]

@@ -45,7 +45,7 @@ class Document(NamedTuple):
 
     @property
     def annotated(self) -> bool:
-        """Whether somebody looked for spans; else that there are none says nothing."""
+        """Whether somebody annotated the text. Otherwise it may have entities, but no spans."""
         return not isinstance(self.problem, NoLabel)
 
     @property

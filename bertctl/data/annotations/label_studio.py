@@ -243,7 +243,7 @@ def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[di
 
 
 def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
-    """Makes each label of a question a list, where people chose several for some of the texts."""
+    """Makes each label of a question a list if people chose several labels for some text."""
     if not any(isinstance(row[column], list) for row in rows):
         return
     for row in rows:
