@@ -113,7 +113,7 @@ def test_clients_come_from_the_factory_that_was_set() -> None:
 
 
 def test_constants_follow_variables_and_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = huggingface_internals._OF_ENVIRONMENT
+    names = huggingface_internals._ENVIRONMENT_CONSTANTS
     before = {name: getattr(constants, name) for name in names}
     with opened():
         monkeypatch.setenv("HF_HOME", "/somewhere")
