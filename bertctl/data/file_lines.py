@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import BinaryIO, Literal
 
+from bertctl.data.decoding import decoded_lines
 from bertctl.data.read_options import ReadOptions
-from bertctl.data.text_files import decoded_lines
 
 
 def text_lines(

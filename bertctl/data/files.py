@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from bertctl.data.annotations import label_studio
+from bertctl.data.decoding import LONGEST_DOCUMENT, NoRowsError, rows_expected
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import begins_like_json_row, kind_of_head
 from bertctl.data.file_lines import text_lines, weight_of_line
@@ -31,15 +32,7 @@ from bertctl.data.table import (
     table_of_records,
     weight_of_record,
 )
-from bertctl.data.text_files import (
-    LONGEST_DOCUMENT,
-    NoRowsError,
-    first_bytes,
-    is_gzip,
-    open_bytes,
-    require_file,
-    rows_expected,
-)
+from bertctl.data.text_files import first_bytes, is_gzip, open_bytes, require_file
 from bertctl.documents import is_encoding, loading
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener

@@ -8,12 +8,12 @@ from typing import Any, BinaryIO
 
 from bertctl.data.annotations import label_studio, spacy_json
 from bertctl.data.choice_cells import rows_of_dialogues
+from bertctl.data.decoding import LONGEST_DOCUMENT, NoRowsError
 from bertctl.data.file_contents import begins_like_json_row
 from bertctl.data.file_lines import text_lines, weight_of_line
 from bertctl.data.names import folded
 from bertctl.data.read_options import ReadOptions
 from bertctl.data.table import Table, in_chunks, table_of_objects
-from bertctl.data.text_files import LONGEST_DOCUMENT, NoRowsError
 from bertctl.documents import loading, parse, require_room_for_json
 from bertctl.errors import DataError
 

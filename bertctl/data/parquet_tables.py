@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from bertctl.data.class_features import class_features, names_of_classes, with_class_names
+from bertctl.data.decoding import NoRowsError
 from bertctl.data.file_contents import PARQUET
 from bertctl.data.packed_columns import is_many
 from bertctl.data.pipes import copy_bounded
 from bertctl.data.read_options import ReadOptions
 from bertctl.data.sources import Source, source_name
 from bertctl.data.table import Table, joined_tables
-from bertctl.data.text_files import NoRowsError
 from bertctl.documents import loading
 from bertctl.errors import DataError
 from bertctl.unpacking import UnpackedFile

@@ -10,12 +10,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from bertctl.data.decoding import NoRowsError
 from bertctl.data.file_lists import FileList
 from bertctl.data.files import detected_kind
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.rows import Rows, joined_columns
 from bertctl.data.sources import Source
-from bertctl.data.text_files import NoRowsError
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.words import listing

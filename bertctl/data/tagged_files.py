@@ -25,6 +25,7 @@ from bertctl.data.conll import (
     piped_sentences,
 )
 from bertctl.data.conll_layout import ENTITY_KEY
+from bertctl.data.decoding import decoded_lines, rows_expected
 from bertctl.data.file_lines import text_lines
 from bertctl.data.file_names import SUFFIXES, FileKind, suffix_of
 from bertctl.data.files import KnownFormatError, detected_kind, read_tables
@@ -36,7 +37,7 @@ from bertctl.data.sources import MemoryFile, Source, is_read_once, source_name
 from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
-from bertctl.data.text_files import decoded_lines, open_bytes, require_file, rows_expected
+from bertctl.data.text_files import open_bytes, require_file
 from bertctl.data.word_splitting import split_tagged_words
 from bertctl.data.word_tables import sentence_column, sentences_of_words
 from bertctl.data.written_values import with_lists

@@ -216,7 +216,7 @@ def test_how_many_rows_a_file_has_is_known_from_its_first_chunk(tmp_path: Path) 
 
 
 def test_a_pipe_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bertctl.data.text_files import rows_expected
+    from bertctl.data.decoding import rows_expected
 
     reader, writer = os.pipe()
     os.write(writer, b"x\n")

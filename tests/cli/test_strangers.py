@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 import yaml
 
-from bertctl.data.text_files import decoded_lines, open_bytes
+from bertctl.data.decoding import decoded_lines
+from bertctl.data.text_files import open_bytes
 from bertctl.errors import DataError
 from bertctl.progress import SILENT
 

@@ -16,10 +16,11 @@ import typer
 from bertctl.cli.framework.completion import dataset_names, model_names
 from bertctl.cli.framework.folding import folds, option, parameter
 from bertctl.cli.framework.recipe_options import by_field, picked
+from bertctl.data.decoding import rows_expected
 from bertctl.data.file_lists import expand_patterns
 from bertctl.data.file_names import is_text, names_a_file
 from bertctl.data.sources import source_name, source_of
-from bertctl.data.text_files import open_bytes, require_file, rows_expected
+from bertctl.data.text_files import open_bytes, require_file
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk

@@ -7,9 +7,10 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
+from bertctl.data.decoding import LONGEST_DOCUMENT
 from bertctl.data.read_options import ReadOptions
 from bertctl.data.sources import Source, source_name
-from bertctl.data.text_files import LONGEST_DOCUMENT, open_bytes
+from bertctl.data.text_files import open_bytes
 from bertctl.data.unlabelled import NoLabel
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError
