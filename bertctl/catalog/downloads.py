@@ -175,7 +175,7 @@ def _remote_file(name: str, hub_files: HubFiles) -> RemoteFile:
     )
 
 
-def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
+def download_files(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     """Downloads the files of a repository, and returns the folder of their commit in the cache.
 
     Args:
@@ -188,7 +188,7 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     """
     folder = Path()
     for file in files:
-        path = _bring_one(file, listener)
+        path = _cached_or_downloaded(file, listener)
         # `1_Pooling/config.json` is one folder deeper than the snapshot.
         folder = path.parents[file.path.count("/")]
     if not files:
@@ -197,7 +197,7 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     # The branch gets its commit only now that all files of the commit are here.
     last_file = files[-1]
     hub_files = last_file.hub_files
-    name_commit(hub_files.folder, hub_files.asked, last_file.commit)
+    name_commit(hub_files.folder, hub_files.requested_revision, last_file.commit)
     if hub_files.matches(MODULES) and not (folder / MODULES).exists():
         with contextlib.suppress(UnavailableError):  # the cache may be read-only
             # huggingface_hub takes an empty file here to mean that the commit has no such file, and
@@ -216,7 +216,7 @@ def _description(hub_files: HubFiles) -> dict[str, Any]:
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
 
-    revision = quote(hub_files.asked, safe="")
+    revision = quote(hub_files.requested_revision, safe="")
     repository = f"{hub_files.repo_type}s/{hub_files.repo}"
     address = f"{endpoint()}/api/{repository}/revision/{revision}"
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -277,7 +277,7 @@ class _Growing(io.BufferedWriter):
         return size
 
 
-def _bring_one(file: RemoteFile, listener: Listener) -> Path:
+def _cached_or_downloaded(file: RemoteFile, listener: Listener) -> Path:
     """Returns where a file is in the cache; it is downloaded unless it is there and undamaged.
 
     Raises:

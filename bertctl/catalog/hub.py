@@ -239,7 +239,7 @@ def remote_size(hub_files: HubFiles) -> int | None:
         except Exception as error:  # noqa: BLE001
             reasons.append(f"{file}: {_error_summary(error)}")
     raise UnavailableError(
-        shown(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(reasons)}")
+        masked(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(reasons)}")
     )
 
 
@@ -271,7 +271,7 @@ def _pinned(hub_files: HubFiles) -> HubFiles:
     lock = in_force()
     if lock is None:
         return hub_files
-    [part, *_] = lock.parts_of(hub_files.repo_type, hub_files.repo, hub_files.asked)
+    [part, *_] = lock.parts_of(hub_files.repo_type, hub_files.repo, hub_files.requested_revision)
     return replace(hub_files, revision=part["revision"])
 
 
@@ -293,18 +293,18 @@ def _fetched(files: HubFiles, hub_name: str, noun: str, ways: Names) -> Path:
     may_ask_hub = _cache_only.get() == "no"
     if not may_ask_hub:
         raise NotCachedError(f"{message} is not in the cache", remedy=remedy, hub_files=files)
-    from bertctl.catalog.downloads import bring, look_up
+    from bertctl.catalog.downloads import download_files, look_up
 
-    branch = files.folder / "refs" / files.asked
+    branch = files.folder / "refs" / files.requested_revision
     # If other files of the branch are cached, this one is fetched of their commit, too.
     if not files.patterns and branch.is_file():
         files = replace(files, revision=branch.read_text())
-    with asking(files, message, remedy):
-        return bring(look_up(files))
+    with hub_access(files, message, remedy):
+        return download_files(look_up(files))
 
 
 @contextlib.contextmanager
-def asking(
+def hub_access(
     hub_files: HubFiles, noun: str, ways: str = "", listener: Listener = SILENT
 ) -> Iterator[None]:
     """Refuses a hub that can't be reached, and turns errors of its library into `UnavailableError`.
@@ -327,13 +327,13 @@ def asking(
         problem = (
             f"{noun} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
         )
-        raise UnavailableError(shown(problem), remedy=ways)
+        raise UnavailableError(masked(problem), remedy=ways)
 
     def pass_on(record: logging.LogRecord) -> bool:
         """Passes a message of the library on to the listener, and keeps it from stderr."""
         # The library logs that it waits or tries again, which takes time for one more answer.
         patience.sign_of_life(patience.ANSWER_SECONDS)
-        listener.say(f"hub: {shown(' '.join(record.getMessage().split()))}")
+        listener.say(f"hub: {masked(' '.join(record.getMessage().split()))}")
         return False
 
     from huggingface_hub.utils.logging import get_logger
@@ -356,7 +356,7 @@ def asking(
         else:
             advice = _ADVICE
         remedy = f"{advice}\n{ways}".strip()
-        raise UnavailableError(f"{noun} can't be had: {shown(reason)}", remedy=remedy) from error
+        raise UnavailableError(f"{noun} can't be had: {masked(reason)}", remedy=remedy) from error
     finally:
         handler.removeFilter(pass_on)
 
@@ -368,8 +368,8 @@ _ADVICE = (
 )
 
 
-def shown(text: str) -> str:
-    """Returns a text without the secrets of addresses in it: passwords, signatures, tokens."""
+def masked(text: str) -> str:
+    """Returns a text with *** for the secrets in it: tokens, passwords, signatures of addresses."""
     from huggingface_hub import get_token
 
     token = get_token() or "\0"  # without a token, something that is in no text
@@ -393,9 +393,11 @@ def _reach(address: str) -> str:
     answers = current().part(_Answers)
     if hub not in answers:
         problems: list[str] = []
-        asking = threading.Thread(target=lambda: problems.append(_ask(shown(address))), daemon=True)
-        asking.start()
-        asking.join(REACH_SECONDS + 1)
+        request = threading.Thread(
+            target=lambda: problems.append(_ask(masked(address))), daemon=True
+        )
+        request.start()
+        request.join(REACH_SECONDS + 1)
         if problems:
             answers[hub] = problems[0]
         else:

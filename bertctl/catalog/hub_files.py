@@ -39,7 +39,7 @@ class HubFiles:
     patterns: tuple[str, ...] = ()
 
     @property
-    def asked(self) -> str:
+    def requested_revision(self) -> str:
         """Commit, tag or branch that is asked for."""
         return self.revision or "main"
 
@@ -53,7 +53,7 @@ class HubFiles:
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
         prefix = "datasets/" if self.repo_type == "dataset" else ""  # models have none
-        revision = quote(self.asked, safe="")
+        revision = quote(self.requested_revision, safe="")
         return f"{endpoint()}/{prefix}{self.repo}/resolve/{revision}/{quote(file)}"
 
     def matches(self, file: str) -> bool:

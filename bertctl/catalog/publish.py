@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.downloads import limit_sessions
-from bertctl.catalog.hub import has_token, is_offline, shown, unreachable
+from bertctl.catalog.hub import has_token, is_offline, masked, unreachable
 from bertctl.catalog.hub_files import endpoint
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -53,12 +53,12 @@ def push_run(
 
     check_hub_id(hub_id)
     files = files_to_push(folder, predictions=predictions)
-    _check_way(hub_id)
+    _check_can_push(hub_id)
     if CARD not in files:
         listener.warn(f"{folder.model} has no {CARD}: the hub will show no model card")
     size = sum(path.stat().st_size for path in files.values())
     listener.say(
-        f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {shown(endpoint())}/{hub_id}"
+        f"uploading {len(files)} files, {size / 1e6:.1f} MB, to {masked(endpoint())}/{hub_id}"
     )
     disable_progress_bars()
     limit_sessions()
@@ -128,7 +128,7 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     return files
 
 
-def _check_way(hub_id: str) -> None:
+def _check_can_push(hub_id: str) -> None:
     """Refuses an upload that can't succeed, before anything is sent.
 
     Raises:
@@ -141,7 +141,7 @@ def _check_way(hub_id: str) -> None:
         )
     if not has_token():
         raise UnavailableError(
-            f"nobody is logged in at {shown(endpoint())}, so nothing is pushed to {hub_id}",
+            f"nobody is logged in at {masked(endpoint())}, so nothing is pushed to {hub_id}",
             remedy="Set HF_TOKEN to a token that may write "
             "(https://huggingface.co/settings/tokens), or type "
             "`hf auth login` once.",
@@ -149,7 +149,8 @@ def _check_way(hub_id: str) -> None:
     problem = unreachable()
     if problem:
         raise UnavailableError(
-            shown(f"the hub at {endpoint()} can't be reached: {problem}"), remedy=_UPLOAD_LATER
+            masked(f"the hub at {endpoint()} can't be reached: {problem}"),
+            remedy=_UPLOAD_LATER,
         )
 
 
@@ -165,5 +166,5 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
         )
     # Of the library's long messages the first and the last line say most.
     reason = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
-    message = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {reason}")
+    message = masked(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {reason}")
     return UnavailableError(message, remedy=remedy)

@@ -19,7 +19,7 @@ from bertctl.data.file_contents import begins_like_json_row, kind_of_head
 from bertctl.data.file_lines import text_lines, weight_of_line
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
 from bertctl.data.json_tables import document_or_tables, table_of_document
-from bertctl.data.memory_rows import as_read
+from bertctl.data.memory_rows import as_readable
 from bertctl.data.parquet_tables import tables_of_parquet
 from bertctl.data.pipes import regular
 from bertctl.data.read_options import ReadOptions
@@ -65,7 +65,7 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
     """
     if source != "-":
         require_file(source)
-    source = as_read(source)
+    source = as_readable(source)
     kind = options.kind
     if kind is None:
         detected = detected_kind(source, options)
@@ -154,7 +154,7 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
     """Yields a file's columns as they are, one table per chunk, of a kind that is known."""
-    source = as_read(source)
+    source = as_readable(source)
     name = source_name(source)
     with open_bytes(source) as file:
         if kind == "parquet":

@@ -72,7 +72,7 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
     )
 
 
-def as_read(source: Source) -> Source:
+def as_readable(source: Source) -> Source:
     """Returns a source as it is; a file in a plug-in's format as a file of JSON Lines in memory.
 
     The plug-in is found by the suffix, which bertctl itself does not know. It returns the rows of

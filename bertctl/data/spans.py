@@ -52,7 +52,7 @@ class Misaligned:
         if len(self.examples) < _MOST_EXAMPLES:
             self.examples.append(example)
 
-    def tell(self, source: str, total: int, listener: Listener) -> None:
+    def report(self, source: str, total: int, listener: Listener) -> None:
         """Warns of spans that were left out, widened or lost, if there are any.
 
         Args:

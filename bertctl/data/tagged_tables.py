@@ -256,7 +256,7 @@ def rows_of_table(
         if has_spans:
             n_spans += len(label)
         rows.append(row)
-    misaligned.tell(table.source, n_spans, options.listener)
+    misaligned.report(table.source, n_spans, options.listener)
 
     n_unlabelled = sum(row.tags is None for row in rows)
     if columns.label is not None and 0 < n_unlabelled < len(rows):

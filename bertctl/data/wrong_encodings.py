@@ -240,9 +240,9 @@ def _encoding_advice(bad: BadLines) -> str:
         letters = _shown_letters(likely.text)
     is_mostly_utf8 = bad.n_good >= max(1, len(bad.numbers))
     if is_mostly_utf8:
-        as_read = f" (by {likely.encoding} it reads {letters!r})" if likely else ""
+        reading = f" (by {likely.encoding} it reads {letters!r})" if likely else ""
         return (
-            f"{_mixed_lines(bad, as_read)}. Correct it there, or export the file again: no one "
+            f"{_mixed_lines(bad, reading)}. Correct it there, or export the file again: no one "
             "encoding reads all of it."
         )
     verb = "is" if len(bad.numbers) == 1 else "are"
@@ -259,12 +259,12 @@ def _encoding_advice(bad: BadLines) -> str:
     )
 
 
-def _mixed_lines(bad: BadLines, as_read: str) -> str:
+def _mixed_lines(bad: BadLines, reading: str) -> str:
     """Returns which lines are not UTF-8 among others that are, as a sentence without its point.
 
     Args:
         bad: The lines that are not UTF-8.
-        as_read: How they read by another encoding, in brackets; empty if none is likely.
+        reading: How they read by another encoding, in brackets; empty if none is likely.
     """
     if bad.n_good > 1:
         others = f"{bad.n_good:,} other lines with letters beyond ASCII"
@@ -273,12 +273,12 @@ def _mixed_lines(bad: BadLines, as_read: str) -> str:
         others = f"{bad.n_good:,} other line with letters beyond ASCII"
         verb = "is"
     if len(bad.numbers) == 1:
-        return f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} {verb}"
+        return f"Line {bad.numbers[0]} alone is not UTF-8{reading}; {others} {verb}"
 
     line_numbers = ", ".join(map(str, bad.numbers[:5]))
     if len(bad.numbers) > 5:
         line_numbers += ", ..."
-    return f"{len(bad.numbers):,} lines are not UTF-8 ({line_numbers}){as_read}; {others} are"
+    return f"{len(bad.numbers):,} lines are not UTF-8 ({line_numbers}){reading}; {others} are"
 
 
 def _shown_letters(text: str) -> str:

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
-from bertctl.catalog.downloads import RemoteFile, bring, look_up
-from bertctl.catalog.hub import NotCachedError, asking, cache_only, is_offline
+from bertctl.catalog.downloads import RemoteFile, download_files, look_up
+from bertctl.catalog.hub import NotCachedError, cache_only, hub_access, is_offline
 from bertctl.catalog.hub_files import HubFiles, cached_files
 from bertctl.catalog.lock import FilesToRead, Lock, file_sha256, forget_hashes, recording
 from bertctl.catalog.models import MODELS, locate_model
@@ -122,7 +122,9 @@ def look_up_all(
     """
     remotes = []
     for hub_files in all_hub_files:
-        with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
+        with hub_access(
+            hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener
+        ):
             remotes.append(look_up(hub_files, licence=True))
     return remotes
 
@@ -156,8 +158,8 @@ def fetch(
     if has_downloads:
         for hub_files, files in zip(all_hub_files, remotes, strict=True):
             title = f"the {hub_files.repo_type} {hub_files.repo}"
-            with asking(hub_files, title, listener=listener):
-                bring(files, listener)
+            with hub_access(hub_files, title, listener=listener):
+                download_files(files, listener)
     if needs:
         # Read as a run would, and write down which files that are.
         with recording() as snapshots, cache_only():

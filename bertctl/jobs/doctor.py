@@ -114,7 +114,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
     processor = machine.processor()
     hub_error = hub.unreachable()
-    address = hub.shown(endpoint())
+    address = hub.masked(endpoint())
     if recipe:
         needs = recipe_needs(recipe, place=place)
     else:
@@ -192,7 +192,7 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
             f"will slow training down; use `runtime.threads={max(1, round(quota))}`"
         )
     if unreachable and not hub.is_offline():
-        reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
+        reason = f"the hub at {hub.masked(endpoint())} can't be reached ({unreachable})"
         warnings.append(f"{reason}: only files on this disk can be used")
     return warnings
 

@@ -129,11 +129,11 @@ class Output(Listener):
         """
         self.close()
         if self.debug:
-            from bertctl.catalog.hub import shown
+            from bertctl.catalog.hub import masked
 
             # The causes in a traceback may repeat addresses of a hub or a proxy, with passwords and
             # signatures that must not be shown.
-            self.talk.print(_text(shown("".join(traceback.format_exception(error)))))
+            self.talk.print(_text(masked("".join(traceback.format_exception(error)))))
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
             self.talk.print(_text(error.remedy))
