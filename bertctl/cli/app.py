@@ -217,11 +217,12 @@ def find_verb(name: str) -> Verb | None:
 
 
 def verb_functions(verb: Verb) -> Mapping[str, VerbFunction]:
-    """Returns the function of a verb, or those of a group, by their names.
+    """Returns the function of a verb by its name, or the functions of a group by their names.
 
-    Its file is imported now.
+    The file of the verb is imported now.
     """
-    if verb not in VERBS:
+    is_of_plugin = verb not in VERBS
+    if is_of_plugin:
         return {verb.name: plugin("verbs", verb.name)}
     name = verb.name.replace("-", "_")
     module = importlib.import_module(f"bertctl.cli.verbs.{name}")
@@ -233,7 +234,7 @@ def verb_functions(verb: Verb) -> Mapping[str, VerbFunction]:
 
 @functools.cache
 def verb_command(verb: Verb) -> Any:
-    """Returns the command that a verb is; its file is imported now."""
+    """Returns Typer's command for a verb or a group of verbs. The verb's file is imported now."""
     functions = verb_functions(verb)
     app = typer.Typer(
         name=verb.name,
@@ -242,7 +243,9 @@ def verb_command(verb: Verb) -> Any:
         no_args_is_help=True,
         add_completion=False,
     )
-    if verb.name not in functions:  # a group, whatever the number of its verbs
+    is_group = verb.name not in functions
+    if is_group:
+        # With a callback, Typer makes a group even of a single verb.
         app.callback()(lambda: None)
     for name, function in functions.items():
         app.command(name, cls=VerbCommand)(with_output(function, prints=verb.prints))
@@ -258,16 +261,17 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
 
     Args:
         function: The verb, as `verb(out, ...)`.
-        prints: Whether the verb's result is what it prints, where no file is named for it. It is an
-            error then if stdout can't be written to its end.
+        prints: Whether the verb's result is what it prints, unless a file is named for it. Then it
+            is an error if stdout can't be written to its end.
     """
     # The first parameter is `out`, which is not an option.
     _, *verb_parameters = inspect.signature(function).parameters.values()
-    text, texts = described(function.__doc__ or "")
+    help_of_verb, help_of_options = described(function.__doc__ or "")
     for verb_parameter in verb_parameters:
+        # The object of `typer.Option` or `typer.Argument` in `Annotated`.
         [option] = verb_parameter.annotation.__metadata__
         # Python removes docstrings with -OO; then an option may have no help.
-        option.help = option.help or texts.get(verb_parameter.name)
+        option.help = option.help or help_of_options.get(verb_parameter.name)
     shared = [parameter(name, option, False) for name, option in _SHARED.items()]
 
     @functools.wraps(function)
@@ -277,16 +281,7 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         Args:
             arguments: The shared options and the verb's own, by their names in Python.
         """
-        from bertctl.cli.framework.output import Output
-
-        flags = {name: arguments.pop(name) for name in _SHARED}
-        flags.pop("help_all")  # its callback has acted on it
-        if flags.pop("offline"):
-            from bertctl.catalog.huggingface_internals import set_hub_variable
-
-            set_hub_variable("HF_HUB_OFFLINE", "1")
-        written_to = arguments.get("output", arguments.get("destination"))
-        out = Output(**flags, is_printed=prints and not written_to)
+        out = _output_of_shared_options(arguments, prints=prints)
         current().part(Outputs).append(out)
         on_broken.set(out.warn)  # for plug-ins that can't be imported
         _require_working_folder()
@@ -312,12 +307,33 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         *(verb_parameter.replace(kind=keyword_only) for verb_parameter in verb_parameters),
         *shared,
     ]
-    command.__doc__ = text
+    command.__doc__ = help_of_verb
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {
         command_parameter.name: command_parameter.annotation for command_parameter in parameters
     }
     return command
+
+
+def _output_of_shared_options(arguments: dict[str, Any], *, prints: bool) -> "Output":
+    """Removes the options that all verbs share from a verb's arguments, and makes an `Output`.
+
+    `--offline` takes effect here.
+
+    Args:
+        arguments: The shared options and the verb's own, by their names in Python.
+        prints: Whether the verb's result is what it prints, unless a file is named for it.
+    """
+    from bertctl.cli.framework.output import Output
+
+    flags = {name: arguments.pop(name) for name in _SHARED}
+    flags.pop("help_all")  # Typer has called its callback, which prints the help
+    if flags.pop("offline"):
+        from bertctl.catalog.huggingface_internals import set_hub_variable
+
+        set_hub_variable("HF_HUB_OFFLINE", "1")
+    named_output = arguments.get("output", arguments.get("destination"))
+    return Output(**flags, is_printed=prints and not named_output)
 
 
 def _require_working_folder() -> None:
@@ -343,8 +359,10 @@ def interruption(error: BaseException) -> BertctlError:
         error: What the signal raised. The first of its notes, if any, says what is kept on the
             disk; further lines of the note say how to continue.
     """
-    terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
+    stop_signal = asked()  # 0 if none was noted
+    terminated = isinstance(error, Terminated) or stop_signal not in (0, signal.SIGINT)
     if terminated and was_left():
+        # The signal came from torchrun, because another process of the job has died.
         return another_ended()
     if terminated:
         ending = "terminated"

@@ -131,15 +131,16 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     if error is None or not outputs or code:
         return code
 
-    is_answer_lost = outputs[-1].is_printed
+    # Whether the results were printed only, so that a part of them is lost now.
+    are_results_lost = outputs[-1].is_printed
     if error.errno == errno.EPIPE:
         # The reader of the pipe, such as `head`, closed it and needs no message.
-        exit_code = ExitCode.CUT if is_answer_lost else ExitCode.OK
+        exit_code = ExitCode.CUT if are_results_lost else ExitCode.OK
         if exit_code and is_worker():
             note_exit(exit_code)
         return exit_code
     message = f"stdout can't be written: {error.strerror}"
-    if not is_answer_lost:
+    if not are_results_lost:
         outputs[-1].warn(f"{message}; everything else is done")
         return code
     return _report(
@@ -186,6 +187,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     if verb:
         remedy = f"Type `{command} --help` to see its options."
 
+    # More arguments than the verb takes. For some verbs bertctl knows what is probably meant.
     extra_words = extra_arguments(message)
     if extra_words:
         hint = argument_hint(command.removeprefix("bertctl "), extra_words)
@@ -193,13 +195,16 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
             return UsageError(
                 f"{command} takes no further argument: {extra_words}; {hint}", remedy=remedy
             )
+
+    # An argument is missing: the remedy shows an example of the verb.
     if message.startswith("Missing argument") and context is not None:
         example = _first_example(context.command.help or "")
         if example:
             remedy = f"For example: {example}\n{remedy}"
+
+    # A group such as `vocab` was typed with a verb that it does not have.
     unknown_command = re.match(r"No such command '([^']*)'", message)
     if unknown_command and context is not None:
-        # A group such as `vocab` was typed with a verb that it does not have.
         verbs_of_group = context.command.list_commands(context)
         message = unknown_group_verb(verb, unknown_command[1], verbs_of_group)
     return UsageError(message, remedy=remedy)
@@ -249,19 +254,15 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
 
     Args:
         error: The exception.
-        arguments: The command line, of which a word may be the name that is not UTF-8.
+        arguments: The command line. One of its words may be a name that is not UTF-8.
     """
-    not_utf8 = [
-        argument
-        for argument in arguments
-        if argument != argument.encode("utf-8", "ignore").decode()
-    ]
     if is_out_of_memory(error):
         remedy = (
             "Try a smaller --max-length, a smaller --batch-size, or --set "
             "training.accumulation_steps=2."
         )
         return DeviceError("out of memory", remedy=remedy)
+    # Another process of the job has ended, so this one can't exchange tensors with it any more.
     if is_worker() and any(sign in str(error) for sign in _LOST):
         return another_ended()
     broken = _broken_package(error)
@@ -275,10 +276,17 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         )
     if isinstance(error, OSError) and error.strerror:
         return UnavailableError(error.strerror)
+
+    # Python reads bytes of a name that are not UTF-8 as half surrogates, which have no encoding.
+    words_not_utf8 = [
+        argument
+        for argument in arguments
+        if argument != argument.encode("utf-8", "ignore").decode()
+    ]
     is_file_name = isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"
-    if not_utf8 or is_file_name:
-        if not_utf8:
-            subject = repr(not_utf8[0])
+    if words_not_utf8 or is_file_name:
+        if words_not_utf8:
+            subject = repr(words_not_utf8[0])
         else:
             subject = "the name of a file"
         return UsageError(

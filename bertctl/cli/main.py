@@ -41,12 +41,18 @@ def run_command(argv: "Sequence[str] | None" = None) -> int:
     if argv is not None:
         current().command = argv
     begin_command()
-    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s:
-    # alone 197 (164 at a count of 1,000, 210 from 10,000 on); two trainings side by side 200
-    # together (237 at 1,000, 33 at 100,000). Read by the OpenMP library when torch loads it, hence
-    # here; what the person has set stands.
+    # An idle thread of OpenMP spins before it sleeps. If it spins for long, trainings that share
+    # the cores slow each other down. Examples per second of MiniLM on 2 cores with AMX:
+    #
+    #     spin count                    1,000   4,000   10,000   100,000
+    #     one training                    164     197      210       210
+    #     two, side by side, together     237     200                 33
+    #
+    # The variable is set here because the OpenMP library reads it when torch loads the library.
+    # Settings of the user are kept.
     if "OMP_WAIT_POLICY" not in os.environ:
         current().default_variable("GOMP_SPINCOUNT", "4000")
+    # In a process that has run other code, the library may have read its variables long ago.
     if "huggingface_hub.constants" in sys.modules:
         from bertctl.catalog.huggingface_internals import follow_environment
 
@@ -57,11 +63,12 @@ def run_command(argv: "Sequence[str] | None" = None) -> int:
 
 
 def entry() -> None:
-    """Runs the console script."""
+    """Runs the console script `bertctl`, and ends the process with the command's exit code."""
+    # The session stays open until the process ends.
     opened().__enter__()
     begin_process()
-    watch()
-    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at
+    watch()  # from now on, signals are handled
+    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for cycles at
     # every 700 objects takes an eighth of `predict` of one line and 3 % of a training step.
     gc.set_threshold(10_000)
     from bertctl.cli.framework.streams import open_streams
@@ -72,8 +79,10 @@ def entry() -> None:
     from bertctl.errors import ExitCode
     from bertctl.runtime.launch import is_worker, leave
 
+    # Here threads of libraries may still be at work, and could make the interpreter's shutdown
+    # fail. So the process ends without it.
     if is_worker() or code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
         leave(code)
-    ignore()
+    ignore()  # a signal during the shutdown no longer changes the exit code
     gc.freeze()  # the interpreter's last look at 370,000 objects takes 0.6 s
     sys.exit(code)

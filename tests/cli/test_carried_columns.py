@@ -241,9 +241,9 @@ def test_texts_of_a_table_have_the_ids_of_the_file(tmp_path):
     source = TextSource(files=[str(write(tmp_path / "rows.csv", ROWS))])
     ids = InputIds()
     numbered = []
-    for chunk in ids.remember(source.chunks()):
+    for chunk in ids.collect(source.chunks()):
         numbered += [{"id": 0, "text": text} for text in chunk.texts]
-    assert [answer["id"] for answer in ids.name(numbered)] == ["2", "1", "0"]
+    assert [answer["id"] for answer in ids.restore(numbered)] == ["2", "1", "0"]
 
 
 def test_lines_have_numbers(tmp_path):
@@ -251,6 +251,6 @@ def test_lines_have_numbers(tmp_path):
     ids = InputIds()
     source = TextSource(files=[str(tmp_path / "rows.txt")])
     numbered = []
-    for chunk in ids.remember(source.chunks()):
+    for chunk in ids.collect(source.chunks()):
         numbered += [{"id": number} for number in range(len(chunk.texts))]
-    assert list(ids.name(numbered)) == numbered
+    assert list(ids.restore(numbered)) == numbered

@@ -59,17 +59,17 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 
 def run_folders(incomplete: str) -> list[str]:
-    """Returns the run folders beside what is typed.
+    """Returns the run folders that complete a path.
 
-    At first they are those of the current folder and of `runs/` at first.
+    A word without a slash is completed by the runs in the current folder and in `runs/`.
     """
-    folder, _, begun = incomplete.rpartition("/")
+    folder, _, beginning = incomplete.rpartition("/")
     try:
         if folder or incomplete.startswith("/"):
             return [
                 f"{folder}/{name}"
                 for name in _runs_in(Path(folder or "/"))
-                if name.startswith(begun)
+                if name.startswith(beginning)
             ]
         names = [*_runs_in(Path()), *(f"runs/{name}" for name in _runs_in(Path("runs")))]
     except OSError:
@@ -78,6 +78,7 @@ def run_folders(incomplete: str) -> list[str]:
 
 
 def _runs_in(folder: Path) -> Iterator[str]:
+    """Yields the names of the run folders in a folder; none if it does not exist."""
     if folder.is_dir():
         for path in sorted(folder.iterdir(), key=lambda path: natural_order(path.name)):
             if (path / "status.json").is_file() or (path / "metrics.json").is_file():

@@ -140,21 +140,29 @@ def find_sections(words: str) -> list[SectionMatch]:
 def _ranked_sections(phrases: list[str]) -> list[SectionMatch]:
     """Returns the sections in which every phrase begins a word, the most fitting first.
 
-    A page of that name comes first, then headings, then the section with the most matches; the
-    list of changes is last, as it names everything.
+    First comes a page that the phrases name, then sections with the phrases in their heading, then
+    those with the most matches. The changelog is last, as it names everything.
     """
     patterns = [re.compile(rf"(?<!\w){re.escape(phrase)}", re.IGNORECASE) for phrase in phrases]
     ranked = []
-    for position, page in enumerate(load_pages().values()):
+    for page_position, page in enumerate(load_pages().values()):
         for index, (heading, lines) in enumerate(_sections(page.text)):
             section = "\n".join([heading, *lines])
             if not all(pattern.search(section) for pattern in patterns):
                 continue
             n_matches = sum(len(pattern.findall(section)) for pattern in patterns)
             in_heading = all(pattern.search(heading) for pattern in patterns)
-            names_page = index == 0 and (in_heading or phrases == [page.name])
+            # The heading of the first section is the title of the page.
+            is_named_page = index == 0 and (in_heading or phrases == [page.name])
             line = next((line for line in lines if patterns[0].search(line)), "")
-            rank = (page.name == "changes", not names_page, not in_heading, -n_matches, position)
+            # The lowest rank comes first, and False before True.
+            rank = (
+                page.name == "changes",
+                not is_named_page,
+                not in_heading,
+                -n_matches,
+                page_position,
+            )
             ranked.append((rank, SectionMatch(page.name, heading, line.strip())))
     ranked.sort(key=lambda match: match[0])
     return [match for _, match in ranked]

@@ -91,24 +91,24 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
     """Refuses addresses (`s3://...`) where a command line takes a file, a folder or a model.
 
     Args:
-        parameters: the verb's options and arguments.
-        typed: what was typed for each, by parameter name: a text, or a list of texts.
+        parameters: The verb's options and arguments.
+        typed: What was typed for each, by parameter name: a text, or a list of texts.
 
     Raises:
-        UsageError: with the option and what to type.
+        UsageError: An address was typed there. The message names the option and what to type.
     """
     for parameter in parameters:
-        # The metavar of an argument is such as `[TEXT|FILE ...|-]`.
+        # The words of a metavar such as `[TEXT|FILE ...|-]` tell what the parameter takes.
         metavars = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
         is_path = "Path" in str(parameter.type_descriptor.annotation)
-        is_local = is_path or bool(metavars & _LOCAL)
-        if not is_local or parameter.name in _TEXTS:
+        takes_path = is_path or bool(metavars & _LOCAL)
+        if not takes_path or parameter.name in _TEXTS:
             continue
 
         takes_text = "TEXT" in metavars
         long_flags = [flag for flag in parameter.opts if flag.startswith("--")]
         for value in _typed_texts(typed.get(parameter.name)):
-            # A value with blanks is no address, but a text that may begin with one.
+            # A value with blanks is a text, even if it begins with an address.
             has_blank = any(map(str.isspace, value))
             if takes_text and has_blank:
                 continue
@@ -133,8 +133,8 @@ def _typed_texts(typed: object) -> list[str]:
 def protect_inputs(arguments: Mapping[str, Any]) -> None:
     """Protects the inputs of a command line from being overwritten, and checks its outputs.
 
-    Inputs are all paths that were typed, and the file that stdin is redirected from. Later writes
-    to them are refused, too.
+    Inputs are all paths that were typed except outputs, and the file that stdin is redirected from.
+    Later writes to them are refused, too.
 
     Args:
         arguments: Parameters of the verb -> their values.
@@ -145,7 +145,9 @@ def protect_inputs(arguments: Mapping[str, Any]) -> None:
     """
     inputs = _typed_paths(arguments)
     # A run's recipe may be overwritten: it is read before the run that replaces it starts.
-    protect(Path("/dev/stdin"), *(path for path in inputs if not is_of_run(path)), anew=True)
+    protected = [path for path in inputs if not is_of_run(path)]
+    # `anew`: this process may have run a command before, with other inputs.
+    protect(Path("/dev/stdin"), *protected, anew=True)
 
     outputs = set[Path]()
     for name in _OUTPUTS:
@@ -161,16 +163,27 @@ def protect_inputs(arguments: Mapping[str, Any]) -> None:
                 remedy="Name another file for one of them.",
             )
         outputs.add(output.absolute())
-        reason_of_sweep = ""
         if arguments.get("overwrite"):
-            reason_of_sweep = RunFolder(output).why_of_sweep()
-        if reason_of_sweep:
-            raise UsageError(
-                reason_of_sweep,
-                remedy="Choose another with -o. The same sweep command runs the missing runs.",
-            )
+            _refuse_run_of_sweep(output)
+        # A folder that was typed may be a run or a model, whose files are all inputs.
         for folder in filter(os.path.isdir, inputs):
             RunFolder(folder).refuse_output(output)
+
+
+def _refuse_run_of_sweep(output: Path) -> None:
+    """Refuses to replace a run that a sweep consists of.
+
+    Raises:
+        UsageError: The output is such a run.
+    """
+    from bertctl.run_folder import RunFolder
+
+    reason = RunFolder(output).why_of_sweep()
+    if reason:
+        raise UsageError(
+            reason,
+            remedy="Choose another with -o. The same sweep command runs the missing runs.",
+        )
 
 
 def _typed_paths(arguments: Mapping[str, Any]) -> list[Path]:
@@ -209,9 +222,11 @@ def folds(
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        # The value's parameter is the first one without `Annotated[..., typer.Option(...)]`.
+        """Returns a function that takes the options, folds them, and calls the verb."""
         out, *verb_parameters = inspect.signature(verb).parameters.values()
-        folded = next(
+        # The parameter of the folded value is the first one that is no option or argument itself,
+        # as it has no `Annotated[..., typer.Option(...)]`.
+        folded_parameter = next(
             verb_parameter
             for verb_parameter in verb_parameters
             if not hasattr(verb_parameter.annotation, "__metadata__")
@@ -219,16 +234,16 @@ def folds(
 
         @functools.wraps(verb)
         def command(out: Any, **arguments: Any) -> None:
-            # `fold` first removes its arguments, so that only the verb's own are left.
+            # `fold` removes the arguments of `before` and `after`, so that the verb's own are left.
             value = fold(arguments)
-            verb(out, **{folded.name: value}, **arguments)
+            verb(out, **{folded_parameter.name: value}, **arguments)
 
         own_parameters = [
             verb_parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for verb_parameter in verb_parameters
-            if verb_parameter is not folded
+            if verb_parameter is not folded_parameter
         ]
-        # Typer reads the parameters from the signature.
+        # Typer reads from the signature which options the function has.
         signature = inspect.Signature([out, *before, *own_parameters, *after])
         command.__signature__ = signature  # type: ignore[attr-defined]
         return command

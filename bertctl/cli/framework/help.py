@@ -166,15 +166,14 @@ def group_help(ctx: typer.Context) -> str:
         panels.setdefault(verb.rich_help_panel or "Verbs", []).append(
             (name, _first_paragraph(verb.help))
         )
-    column = max(len(name) for name, _ in chain.from_iterable(panels.values()))
+    # The texts of all panels begin in the same column.
+    longest_name = max(len(name) for name, _ in chain.from_iterable(panels.values()))
     options = [option for option in group.get_params(ctx) if isinstance(option, TyperOption)]
+    option_rows = [(_flags(option, ctx), _text(option, everything=False)) for option in options]
+
     parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
-    parts += [_section(title, rows, column=column) for title, rows in panels.items()]
-    parts.append(
-        _section(
-            _OPTIONS, [(_flags(option, ctx), _text(option, everything=False)) for option in options]
-        )
-    )
+    parts += [_section(title, rows, column=longest_name) for title, rows in panels.items()]
+    parts.append(_section(_OPTIONS, option_rows))
     parts += _paragraphs(f"{ctx.command_path} VERB --help explains a verb and its options.")
     parts += _read_more(ctx)
     return "\n\n".join(parts) + "\n"

@@ -30,7 +30,7 @@ class LogGroup:
     count: int = 0
 
     def open(self) -> list[str]:
-        """Returns the commands that begin it, none where it is open."""
+        """Returns the log commands that begin the folded part; none if it has begun already."""
         if self.is_open:
             return []
         self.is_open = True
@@ -41,19 +41,28 @@ class LogGroup:
         return [f"::group::{title}"]
 
     def close(self) -> list[str]:
-        """Returns the commands that end it, none where it is not open."""
+        """Returns the log commands that end the folded part; none if it has not begun."""
         if not self.is_open:
             return []
         self.is_open = False
-        return [self._section("end", "", "") if self.gitlab else "::endgroup::"]
+        if self.gitlab:
+            return [self._section("end", "", "")]
+        return ["::endgroup::"]
 
     def _section(self, event: str, options: str, title: str) -> str:
+        """Returns GitLab's log command for the start or the end of a part.
+
+        Args:
+            event: `start` or `end`.
+            options: Such as `[collapsed=true]`.
+            title: The line that is shown while the part is folded.
+        """
         name = f"bertctl_{os.getpid()}_{self.count}"
         return f"\x1b[0Ksection_{event}:{int(time.time())}:{name}{options}\r\x1b[0K{title}"
 
 
 def log_group() -> LogGroup | None:
-    """Returns a group for the log of this job; None where neither GitHub nor GitLab reads along."""
+    """Returns a folded part for the log of a job of GitHub or GitLab; None outside of both."""
     gitlab = os.environ.get("GITLAB_CI") == "true"
     if gitlab or os.environ.get("GITHUB_ACTIONS") == "true":
         return LogGroup(gitlab)
@@ -61,26 +70,27 @@ def log_group() -> LogGroup | None:
 
 
 def error_annotations(error: BertctlError) -> list[str]:
-    """Returns GitHub's commands that show an error at the lines it names.
+    """Returns log commands by which GitHub shows an error at the lines of files that it names.
 
     Outside of GitHub there are none.
     """
     from bertctl.reporting import github
     from bertctl.reporting.findings import Check
 
-    problems = [
-        problem for problem in map(BertctlError, error.message.splitlines()) if problem.line
-    ]
+    # A message of several lines may name a place in each. A `BertctlError` finds the place in its
+    # message, so each line is made one.
+    problems = [BertctlError(message_line) for message_line in error.message.splitlines()]
     checks = [
         Check(
-            f"bertctl: {error.kind}",
-            "",
-            "fail",
-            problem.message,
+            name=f"bertctl: {error.kind}",
+            group="",
+            verdict="fail",
+            message=problem.message,
             file=problem.file,
             line=problem.line,
         )
         for problem in problems
+        if problem.line
     ]
     if github.wants_annotations():
         return github.annotations(checks)

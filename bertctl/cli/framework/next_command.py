@@ -53,10 +53,10 @@ def use_of_sweep(folder: Path, chosen: str | None, task: str) -> str:
 
 
 def training_command(request: RecipeRequest, name: str, task: str, **further: object) -> str:
-    """Returns the command that trains with the options of one that only looked at a recipe.
+    """Returns the command that trains a recipe, with the options of the command that looked at it.
 
     Args:
-        request: What was typed.
+        request: The recipe and options that were typed, such as for `estimate`.
         name: The recipe, or the file of training rows.
         task: Its task.
         further: Options to add, by their names in Python.
@@ -65,11 +65,12 @@ def training_command(request: RecipeRequest, name: str, task: str, **further: ob
     for field, value in request.options.items():
         if field not in SWITCHES:
             continue
-        yes, _, no = SWITCHES[field].partition("/")
+        # A field that is on or off has two options, such as `--header/--no-header`.
+        affirmative, _, negative = SWITCHES[field].partition("/")
         if isinstance(value, bool):
-            typed.append(yes if value else no)
+            typed.append(affirmative if value else negative)
         else:
-            typed += [yes, shlex.quote(str(value))]
+            typed += [affirmative, shlex.quote(str(value))]
     for assignment in request.sets:
         typed += ["--set", shlex.quote(assignment)]
     words = [shlex.quote(name), *filter(None, typed)]

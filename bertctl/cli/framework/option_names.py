@@ -49,9 +49,15 @@ def _options_of_span(span: re.Match[str]) -> str:
 
 
 def _option(name: str, value: str) -> str:
-    """Returns the option that sets this to that; its name alone where the value is empty."""
+    """Returns the option for a setting of the library, as it is typed.
+
+    Args:
+        name: A recipe field, such as `data.text_column`, or a parameter, such as `overwrite`.
+        value: Its value; empty for the option's name alone.
+    """
     flags = _flags().get(name)
-    if flags is None and "." in name:
+    is_field_without_option = flags is None and "." in name
+    if is_field_without_option:
         return f"--set {name}={value}".rstrip("=")
     affirmative, _, negative = (flags or _flags_of_parameter(name)).partition("/")
     if value.lower() == "true":

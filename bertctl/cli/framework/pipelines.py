@@ -45,7 +45,11 @@ _OPTIONS = [
 
 
 def takes_report_files(*left_out: str) -> Decorator:
-    """Returns a decorator that gives a verb, as a value, the files it writes for pipelines."""
+    """Returns a decorator that gives a verb the options of files for pipelines, as `ReportFiles`.
+
+    Args:
+        left_out: Names of the options that the verb does not have.
+    """
     options = [option for option in _OPTIONS if option.name not in left_out]
     return folds(
         [],
@@ -67,33 +71,35 @@ def publish_checks(
     passed: Sequence[Check] = (),
     default_file: str = "",
 ) -> None:
-    """Writes checks in every form that was asked for, and for GitHub where it runs the process.
+    """Writes checks into the files that were typed and, in a job of GitHub, into what GitHub shows.
 
-    A step summary that can't be written is a warning: the verdict must not depend on it.
+    GitHub shows a summary of the step, and annotations of lines. A summary that can't be written is
+    a warning: the verdict must not depend on it.
 
     Args:
-        out: where talk goes; annotations go to stderr, as stdout is the answer.
-        checks: what was judged.
-        files: where the reports go.
-        title: of the summary's section.
-        headline: one sentence under it.
-        notes: more sentences.
-        passed: what else was judged, for JUnit XML alone.
-        default_file: shown in the code-quality report for checks that are about no file.
+        out: Prints messages and annotations, both to stderr.
+        checks: The checks.
+        files: The files that were typed.
+        title: Heading of the summary.
+        headline: First sentence of the summary.
+        notes: Further sentences of the summary.
+        passed: More checks, which only the JUnit file lists.
+        default_file: File that the code-quality report names for checks that are about no file.
 
     Raises:
-        UnavailableError: a file that was asked for can't be written.
+        UnavailableError: A file that was typed can't be written.
     """
-    _summarise(
-        out,
-        lambda room: github.checks_summary(
+
+    def summary(n_bytes_left: int) -> str:
+        return github.checks_summary(
             title,
             checks,
             headline=headline,
             notes=notes,
-            limit=room,
-        ),
-    )
+            limit=n_bytes_left,
+        )
+
+    _summarise(out, summary)
     if github.wants_annotations():
         out.commands(github.annotations(checks))
     if files.junit is not None:
@@ -115,11 +121,16 @@ def publish_tables(out: Output, title: str, tables: Sequence[github.TextTable]) 
 
     A summary that can't be written is a warning.
     """
-    _summarise(out, lambda room: github.tables_summary(title, tables, limit=room))
+    _summarise(out, lambda n_bytes_left: github.tables_summary(title, tables, limit=n_bytes_left))
 
 
 def _summarise(out: Output, make: Callable[[int], str]) -> None:
-    """Writes into the step summary what `make` makes of the room that is left there, in bytes."""
+    """Writes a section into GitHub's step summary, if there is one; failing is a warning.
+
+    Args:
+        out: Prints the warning.
+        make: Takes how many bytes the summary may still get, and returns the section's Markdown.
+    """
     try:
         github.write_summary(make)
     except UnavailableError as error:

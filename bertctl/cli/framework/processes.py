@@ -33,51 +33,50 @@ NumProcessesOption = Annotated[
 
 
 def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
-    """Runs this command line in several processes if that was asked for, then ends.
+    """Runs this command line again in several processes, waits for their ends, and exits.
 
-    In one of these processes it does nothing.
+    It returns if one process is enough, or if this process is one of the several.
 
     Args:
-        count: how many processes.
-        out: hears of more processes than cores.
-        source: what is read; `-` is stdin.
-        config: a configuration of accelerate; it says how many processes there are where `count` is
-            1.
+        count: Number of processes, of `--num-processes`.
+        out: Receives warnings, such as that there are more processes than cores.
+        source: What the command reads; `-` is stdin.
+        config: Configuration file of accelerate, which tells the number of processes if `count`
+            is 1.
 
     Raises:
-        Exit: with the exit code of the processes.
+        Exit: The processes have ended; with their exit code.
     """
     if is_worker():
         return
     if count > 1 or config is not None:
+        # The processes report the time since this command began, not since they began.
         pass_on_start()
         with tempfile.TemporaryDirectory() as folder:
+            # Each process has to read all of the input, and a pipe can be read only once.
             arguments = _with_files_for_pipes(command_words(), Path(folder))
-            raise typer.Exit(
-                launch(
-                    arguments,
-                    count,
-                    stdin=source == "-",
-                    config=config,
-                    listener=out,
-                )
+            exit_code = launch(
+                arguments,
+                count,
+                stdin=source == "-",
+                config=config,
+                listener=out,
             )
+            raise typer.Exit(exit_code)
     warning = lone_process_warning()
     if warning:
         out.warn(warning)
 
 
 def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Returns a command line whose inputs each process can read.
-
-    Pipes are read here, once, into files of their names.
+    """Returns a command line in which copies of pipes replace the pipes, for several processes.
 
     Args:
-        arguments: what was typed after `bertctl`.
-        folder: for the files.
+        arguments: Words that were typed after `bertctl`.
+        folder: Folder for links to the copies.
 
     Raises:
-        UnavailableError: a pipe can't be read, or holds more than the disk.
+        UnavailableError: A pipe can't be read, or its content has no room on the disk.
     """
     replaced = []
     for i, word in enumerate(arguments):
@@ -88,10 +87,13 @@ def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
             option, sign, value = word.rpartition("=")
         is_output = option in _OUTPUTS or (i > 0 and arguments[i - 1] in _OUTPUTS)
         if not is_output and value not in ("", "-") and is_read_once(Path(value)):
-            copy_folder = folder / str(i)
-            copy_folder.mkdir()
-            link = copy_folder / Path(value).name
-            link.symlink_to(regular(Path(value), seen_by_others=True))
+            copied = regular(Path(value), seen_by_others=True)
+            # The link has the name of the pipe, whose suffix may tell the format. Its folder is
+            # its own, as two pipes may have one name.
+            link_folder = folder / str(i)
+            link_folder.mkdir()
+            link = link_folder / Path(value).name
+            link.symlink_to(copied)
             word = f"{option}{sign}{link}"
         replaced.append(word)
     return replaced
@@ -107,19 +109,20 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
 
 
 def say_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
-    """Reports the shard that this command has written, and returns whether there is one.
+    """Reports the shard that this command has written, and returns whether it has written one.
 
     Args:
-        sharing: As it was typed.
-        out: Receives the message.
-        files: Files of the shard.
+        sharing: What `--shard` and `--merge` mean for this command.
+        out: Prints the answer and the message.
+        files: Files that were written. If a shard was written, the first one is its file.
     """
     if sharing.shard is None:
         return False
     [file, *_] = files
     out.answer({"shard": sharing.shard, "file": file})
     message = f"written to {file}"
-    if sharing.paths:
+    needs_merge = bool(sharing.paths)
+    if needs_merge:
         message += "; when all shards are there, type the same command with --merge"
     out.say(message)
     return True

@@ -104,6 +104,7 @@ class ProgressDisplay:
         self._phases: dict[str, _Phase] = {}
         self._is_drawn = False
         self._drawn_at = 0.0
+        # Time of the last line, and the share of the job that was finished then.
         self._line_at = 0.0
         self._line_share = 0.0
 
@@ -133,7 +134,9 @@ class ProgressDisplay:
             share = done / total
         if name not in self._phases:
             self._phases[name] = _Phase(name, now, (done, share or 0.0))
-            if len(self._phases) == 1:  # a job's first line waits as long as the later ones
+            is_new_job = len(self._phases) == 1
+            if is_new_job:
+                # Its first line is due as if a line had been written now.
                 self._line_at = now
                 self._line_share = share or 0.0
         phase = self._phases[name]
@@ -151,7 +154,9 @@ class ProgressDisplay:
         if not self._is_due(phase, now):
             return None
         self._line_at = now
-        if len(self._phases) == 1:  # lines of a part don't count for the share between lines
+        # Later phases are parts of the job, such as an evaluation. Their share is not the job's.
+        is_job = len(self._phases) == 1
+        if is_job:
             self._line_share = share or 0.0
         position = f"{self._title(phase, now)} {_count(phase)}{_percent(phase)}"
         return "  ".join([_listed(position, phase.left(now)), *phase.words(now)])
@@ -164,7 +169,7 @@ class ProgressDisplay:
     def erase(self) -> None:
         """Takes the bar off the screen: for a line to be written, or at the end.
 
-        The next news bring it back.
+        The next `advance` draws it again.
         """
         if self._is_drawn:
             self._send(f"{_ERASE}\x1b[?25h")

@@ -37,7 +37,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.words import names_in
 
 if TYPE_CHECKING:
-    from bertctl.config.load import TracedRecipe
+    from bertctl.config.load import Origin, TracedRecipe
     from bertctl.config.schema import Recipe
     from bertctl.inference.trained import NetworkRun
     from bertctl.inference.trained_run import TrainedRun
@@ -443,18 +443,18 @@ class RecipeRequest:
                 task of a file can't be guessed.
             UnavailableError: A file can't be read.
         """
-        from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
-        from bertctl.config.task_names import verb_of
+        from bertctl.config.load import trace_recipe
 
         recipe_name = name or self.name
         values = {**self.options, **(options or {})}
         if is_data_file(recipe_name):
+            rows_file = Path(recipe_name)
             if "data.train_file" in self.options:
                 raise UsageError(
                     f"the train file is given twice, as {recipe_name} too",
                     remedy="Leave --train-file out.",
                 )
-            rows_file = Path(recipe_name)
+            # The recipe of a task has the name of the task.
             if task:
                 recipe_name = task
                 guessed: Mapping[str, Any] = {}
@@ -463,21 +463,50 @@ class RecipeRequest:
             # What was typed, or comes from the verb, wins over what was guessed.
             values = {"data.train_file": rows_file, **guessed, **values}
         recipe, origins = trace_recipe(recipe_name, sets=self.sets, options=values)
+        self._refuse_untrusted(recipe, origins, recipe_name)
+        self._refuse_other_verb(recipe, recipe_name)
+        return recipe, origins
+
+    def _refuse_untrusted(
+        self, recipe: "Recipe", origins: Mapping[str, "Origin"], recipe_name: str
+    ) -> None:
+        """Refuses fields of a recipe file that would run code, or send a run's data to a server.
+
+        No file may name code to run. The recipe in a run folder, which may come from another
+        person, may not name a server either. What was typed on the command line is allowed.
+
+        Args:
+            recipe: The recipe.
+            origins: Dotted field -> where its value comes from.
+            recipe_name: Name or file of the recipe.
+        """
+        from bertctl.config.load import CODE, REACHING, refuse_unnamed
 
         for dotted in REACHING:
             file = origins[dotted].file or expanded_path(recipe_name)
-            # Nobody's file may name code to run. A run's recipe, which may come from another
-            # person, may not name a server either.
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, self.typed, [dotted])
 
-        verb = verb_of(recipe.task)
-        runs_recipe = self.verb and not self.verb.startswith(("recipes", "fetch"))
-        is_of_other_verb = (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt"))
-        if runs_recipe and is_of_other_verb:
-            message = f"'{recipe_name}' is a recipe of {verb}, whose task is '{recipe.task}'"
-            raise UsageError(message, remedy=f"bertctl {verb} {recipe_name}")
-        return recipe, origins
+    def _refuse_other_verb(self, recipe: "Recipe", recipe_name: str) -> None:
+        """Refuses a recipe of `pretrain` for a verb that fine-tunes, and the other way round.
+
+        Args:
+            recipe: The recipe.
+            recipe_name: Its name or file, for the message.
+        """
+        from bertctl.config.task_names import verb_of
+
+        only_reads_recipe = not self.verb or self.verb.startswith(("recipes", "fetch"))
+        if only_reads_recipe:
+            return
+        verb_of_recipe = verb_of(recipe.task)
+        is_for_pretraining = verb_of_recipe == PRETRAIN
+        verb_pretrains = self.verb in (PRETRAIN, "adapt")
+        if is_for_pretraining != verb_pretrains:
+            message = (
+                f"'{recipe_name}' is a recipe of {verb_of_recipe}, whose task is '{recipe.task}'"
+            )
+            raise UsageError(message, remedy=f"bertctl {verb_of_recipe} {recipe_name}")
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
         """Guesses the task of a file of rows from its columns.
@@ -502,26 +531,29 @@ class RecipeRequest:
         options = {
             field: value for field, value in self.options.items() if field.startswith("data.")
         }
-        generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
-        # Any task's recipe will do: only the settings of `data` are used, which were typed.
+        # Which task's recipe this is does not matter: only its section `data` is used.
         any_task = next(iter(READERS))
+        naming_the_task = (
+            f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
+        )
         try:
             data_settings = load_recipe(any_task, sets=sets, options=options).data
             task, fields, guess_text = guess_task(file, data_settings)
         except UnknownSuffixError:
-            raise
+            raise  # Naming the task would not help.
         except UsageError as error:
-            has_advice = "name the task" in error.remedy.lower()
-            if has_advice:
+            # The remedy so far names an option to add, and some remedies advise to name the task.
+            advises_to_name_task = "name the task" in error.remedy.lower()
+            if advises_to_name_task:
                 introduction = "The task is named so"
             else:
                 introduction = "Add it to the command, or name the task"
-            error.remedy += f" {introduction}: {generic} (TASK: {', '.join(READERS)})."
+            error.remedy += f" {introduction}: {naming_the_task} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
-            listener.say(
-                guess_text if self.verb == "fetch" else f"{guess_text}; another task: {generic}"
-            )
+            if self.verb != "fetch":  # fetch has no --train-file
+                guess_text += f"; another task: {naming_the_task}"
+            listener.say(guess_text)
         return task, fields
 
 
@@ -589,15 +621,15 @@ def without(group: str, *flags: str) -> list[FieldOption]:
 def takes_recipe(
     *names: str | FieldOption, has_recipe_argument: bool = True, sets: bool = True
 ) -> Decorator:
-    """Gives a verb `verb(out, recipe, ...)` options of recipe fields.
+    """Returns a decorator that gives a verb options of recipe fields, as one `RecipeRequest`.
 
-    The verb gets them as a `RecipeRequest`.
+    The verb is a function `verb(out, recipe, ...)`.
 
     Args:
-        names: see `picked`.
-        has_recipe_argument: whether the verb takes the argument RECIPE; else it has an argument of
-            its own and calls `load(name)`.
-        sets: whether it takes `--set`.
+        names: The options, by groups, flags or themselves; see `picked`.
+        has_recipe_argument: Whether the verb takes the argument RECIPE. If not, it passes the name
+            of a recipe to `load` or `trace`.
+        sets: Whether the verb takes `--set`.
     """
     rows = picked(*names)
     if has_recipe_argument:
@@ -610,18 +642,23 @@ def takes_recipe(
     after.append(LOCKED_OPTION)
 
     def decorate(verb: VerbFunction) -> VerbFunction:
+        """Gives a verb the options, and notes in each request which verb it is."""
+        # `data check` is the function `check` in data.py, `finetune` is `finetune` in finetune.py.
+        module_name = verb.__module__.rpartition(".")[2]
+        if module_name == verb.__name__:
+            verb_as_typed = verb.__name__
+        else:
+            verb_as_typed = f"{module_name} {verb.__name__}"
+
         def fold(arguments: dict[str, Any]) -> RecipeRequest:
-            """Takes the recipe and its options out of a verb's arguments."""
+            """Removes RECIPE and options from a verb's arguments, and returns them as a request."""
             lock(arguments)
             name = arguments.pop("recipe") if has_recipe_argument else ""
-            # `data check` is `check` in data.py, `finetune` is `finetune` in finetune.py.
-            group = verb.__module__.rpartition(".")[2]
-            words = dict.fromkeys((group, verb.__name__))
             return RecipeRequest(
                 name,
                 sets=arguments.pop("sets", None) or (),
                 options=by_field(rows, arguments),
-                verb=" ".join(words).replace("_", "-"),
+                verb=verb_as_typed.replace("_", "-"),
             )
 
         return folds(before, after, fold)(verb)
@@ -630,19 +667,23 @@ def takes_recipe(
 
 
 def takes_run(*names: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, run, ...)` the argument RUN and options.
+    """Returns a decorator that gives a verb the argument RUN and options, as one `RunRequest`.
 
-    They are the options that `picked` gives, as a `RunRequest`.
+    The verb is a function `verb(out, run, ...)`.
+
+    Args:
+        names: The options, by groups, flags or themselves; see `picked`.
     """
     rows = picked(*names)
 
     def fold(arguments: dict[str, Any]) -> RunRequest:
+        """Removes RUN and options from a verb's arguments, and returns them as a request."""
         lock(arguments)
         return RunRequest(arguments.pop("run"), by_field(rows, arguments))
 
-    return folds(
-        [parameter("run", ModelArgument)], [*(row.parameter() for row in rows), LOCKED_OPTION], fold
-    )
+    positional = [parameter("run", ModelArgument)]
+    options = [*(row.parameter() for row in rows), LOCKED_OPTION]
+    return folds(positional, options, fold)
 
 
 def lock(arguments: dict[str, Any]) -> None:

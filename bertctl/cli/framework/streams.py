@@ -111,15 +111,17 @@ def scrolling() -> bool:
 
 
 def open_streams() -> None:
-    r"""Opens the three streams of this process anew.
+    r"""Replaces stdout and stderr by streams that never fail, and opens what was closed.
 
-    A descriptor that the person has closed leads nowhere from now on, and no file gets its number.
-    What the encoding of a stream lacks is written as `\uXXXX`, which is right in JSON too.
+    Descriptors 0 to 2 may be closed, as by `>&-`. They are opened on the null device: otherwise the
+    next file would get such a number, and would receive what is printed. Characters that the
+    encoding of a stream lacks are written as `\uXXXX`, which JSON allows, too.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
-        except OSError:  # the lowest number that is free is this one
+        except OSError:
+            # It is closed. `os.open` takes the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -152,14 +154,14 @@ def buffered() -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def data() -> Iterator[TextIO]:
-    """Yields stdout for answers that are data.
-
-    Not a letter of them is changed on their way to a file or a pipe.
+    """Yields stdout for answers that are data, which reach a file or a pipe unchanged.
 
     On a terminal, and in a log that GitHub reads, control characters and workflow commands are
-    written out. It raises the OSError of `lost` when its reader has left.
+    written as visible text. If the reader of stdout has left, writing raises an OSError, which
+    `lost` returns later.
     """
-    if not current().part(_Streams).opened:  # called as a function
+    if not current().part(_Streams).opened:
+        # bertctl was called as a function, and prints to the stdout of its caller.
         yield sys.stdout
         return
     is_log = os.environ.get("GITHUB_ACTIONS") == "true" and not stat.S_ISREG(os.fstat(1).st_mode)
@@ -198,11 +200,15 @@ def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
         guarded: Whether control characters and workflow commands are written as visible text.
         strict: Whether a failure to write is raised, too.
     """
-    was: TextIO | None = (sys.stdout, sys.stderr)[number - 1]
+    former_stream: TextIO | None = (sys.stdout, sys.stderr)[number - 1]
+    if former_stream:
+        encoding = former_stream.encoding
+    else:
+        encoding = "utf-8"
     stream = _Stream(
         io.BufferedWriter(_Door(number, strict=strict)),
-        encoding=was.encoding if was else "utf-8",
-        errors="written-out",
+        encoding=encoding,
+        errors="written-out",  # the handler `_written_out`
         line_buffering=number == 2 or os.isatty(number),
     )
     stream.guarded = guarded
@@ -211,7 +217,14 @@ def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
 
 
 def _written_out(error: UnicodeError) -> tuple[str, int]:
+    r"""Escapes characters that an encoding lacks; an error handler for `codecs`.
+
+    Returns:
+        Their code units as `\uXXXX`, as in JSON, and the position from which encoding continues.
+    """
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end
+    lacking = error.object[error.start : error.end]
+    code_units = lacking.encode("utf-16-be", "surrogatepass")  # two bytes each
+    escapes = [f"\\u{code_units[i : i + 2].hex()}" for i in range(0, len(code_units), 2)]
+    return "".join(escapes), error.end

@@ -239,15 +239,16 @@ def takes_rows(*names: str | FieldOption) -> Decorator:
     )
 
     def fold(arguments: dict[str, Any]) -> RowsGiven:
-        """Takes run, rows and options out of a verb's arguments; FILE may be a text, too."""
+        """Removes run, rows and options from a verb's arguments, and returns them as one value."""
         from bertctl.data.file_names import is_text
 
         lock(arguments)
         run = RunRequest(arguments.pop("run"), by_field(fields, arguments))
         files = arguments.pop("file") or []
         texts = arguments.pop("text") or []
+        # A single FILE may be a text instead. Of several, each has to be a file.
         if len(files) > 1:
-            _refuse_words(files)
+            _refuse_texts(files)
         elif files and is_text(files[0]):
             texts = [*files, *texts]
             files = []
@@ -268,8 +269,8 @@ def takes_rows(*names: str | FieldOption) -> Decorator:
     return folds(positional, options, fold)
 
 
-def _refuse_words(arguments: Sequence[str]) -> None:
-    """Refuses several arguments that are not all files: mostly a text without its quotes.
+def _refuse_texts(arguments: Sequence[str]) -> None:
+    """Refuses several arguments if one of them is a text: mostly it is one text without quotes.
 
     Raises:
         UsageError: With the first one that is no file.

@@ -124,6 +124,7 @@ class TextSource:
             yield from self._of_data_set(self.data, listener)
         for file in self.files:
             kind = self.input_format or _kind(file, self.settings, listener)
+            # Lines with settings, such as an encoding, are read by the reader of tables.
             if kind == "lines" and not self.settings:
                 yield from self._of_lines(file, listener)
             else:
@@ -206,50 +207,56 @@ class TextSource:
 
 
 class InputIds:
-    """Ids that an input has for its texts, in one order.
+    """Ids of the texts of an input, for the answers to the texts, which come in the same order.
 
-    They go from where they are read to where the answers are written.
+    A model that answers texts doesn't see their ids: `collect` takes them from the chunks that the
+    model reads, and `restore` puts them into its answers.
     """
 
     def __init__(self) -> None:
-        self._ids: deque[Any] = deque()
+        self._ids: deque[Any] = deque()  # of the texts that have no answer yet
         self._has_ids = False
 
-    def remember(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
+    def collect(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
         """Yields chunks, and keeps their ids."""
         for chunk in chunks:
             self._has_ids = chunk.ids is not None
             self._ids.extend(chunk.ids or ())
             yield chunk
 
-    def name(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def restore(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yields answers, one for each text, with the ids of the input in place of numbers."""
         for answer in answers:
-            yield {**answer, "id": self._ids.popleft()} if self._has_ids else answer
+            if self._has_ids:
+                yield {**answer, "id": self._ids.popleft()}
+            else:
+                yield answer
 
 
 def _fold(arguments: dict[str, Any]) -> TextSource:
-    """Takes the options of texts out of a verb's arguments; returns a source without files."""
-    options = {
-        option.name: value
-        for option in _OPTIONS
-        if (value := arguments.pop(option.name)) is not None
-    }
-    replaced = options.pop("errors", "") == "replace"
-    skip = options.pop("on_error", "") == "skip"
-    settings = {
-        name.removeprefix("data."): value for name, value in by_field(_TABLES, arguments).items()
-    }
+    """Removes the options of texts from a verb's arguments; returns them as a source without files.
+
+    Args:
+        arguments: All arguments of the verb, by the names of its parameters.
+    """
+    typed = {}
+    for text_option in _OPTIONS:
+        value = arguments.pop(text_option.name)
+        if value is not None:
+            typed[text_option.name] = value
+    errors = typed.pop("errors", "strict")
+    on_error = typed.pop("on_error", "stop")
+    table_fields = by_field(_TABLES, arguments)  # such as `data.text_column`
     return TextSource(
-        settings=settings,
-        replace=replaced,
-        skip=skip,
-        **options,
+        settings={name.removeprefix("data."): value for name, value in table_fields.items()},
+        replace=errors == "replace",
+        skip=on_error == "skip",
+        **typed,  # the other options are attributes of the same names
     )
 
 
 def _fold_files(arguments: dict[str, Any]) -> TextSource:
-    """Takes FILE ... and the options of texts out of a verb's arguments; returns their source.
+    """Removes FILE ... and the options of texts from a verb's arguments; returns their source.
 
     Raises:
         UsageError: Both files and --data were given, or neither.
@@ -281,9 +288,10 @@ def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
     from bertctl.data.files import detected_kind
     from bertctl.data.read_options import ReadOptions
 
+    # Only the first rows are looked at, so name and size of chunks don't matter.
     options = ReadOptions(
         DataSection(**settings),
-        "predict",
+        split="predict",
         chunk_rows=1,
         listener=listener,
     )
@@ -294,14 +302,14 @@ def typed_text(argument: str, source: TextSource, *, to: str, such_as: str) -> s
     """Returns the text that was typed; None where a file, stdin or a data set gives the texts.
 
     Args:
-        argument: what was typed: a text, a file, or -.
-        source: with the data set of --data, if one was named.
-        to: what is done with a text.
-        such_as: one that fits.
+        argument: What was typed: a text, a file, or -.
+        source: The options of texts. They may name a data set.
+        to: What the verb does with a text, such as `score`, for the message.
+        such_as: A text that fits, for the message.
 
     Raises:
-        UsageError: there is neither.
-        UnavailableError: a file that is not there.
+        UsageError: Neither a text, nor a file, nor a data set was typed.
+        UnavailableError: The file does not exist.
     """
     if not argument.strip() and source.data is None:
         raise UsageError(

@@ -53,15 +53,16 @@ class VectorsGiven:
         table: bool = False,
         hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Writes answers into a file, or to stdout: as lines, as a table, or as one document.
+        """Writes answers to the file of `--output`, or prints them on stdout.
 
-        Lines are written as they come.
+        On stdout they are lines of JSON, a table, or one document with `--json`. Lines are written
+        as they come.
 
         Args:
             out: Prints the table or the document.
             answers: The answers.
             summarise: Returns further entries of the summary when all answers are known.
-            table: Whether stdout gets a table.
+            table: Whether stdout gets a table instead of lines.
             hidden: Columns that the table leaves out.
 
         Returns:
@@ -75,22 +76,25 @@ class VectorsGiven:
         n_answers = 0
 
         def counted() -> Iterator[dict[str, Any]]:
+            """Yields the answers, and counts them in `n_answers`."""
             nonlocal n_answers
             for answer in answers:
                 n_answers += 1
                 yield answer
 
-        if output is None and (out.as_json or table):
+        prints_at_end = output is None and (out.as_json or table)
+        if prints_at_end:
             written: dict[str, Any] = {"answers": list(counted())}
         else:
             with streams.data() as stream:
-                written = {
-                    "files": Destination(output, layout_of(output), stream).write(counted(), None)
-                }
+                destination = Destination(output, layout_of(output), stream)
+                written = {"files": destination.write(counted(), None)}
         summary = {"count": n_answers, **summarise(), **written}
-        if output or "answers" in written:
+
+        # If stdout has got the lines, nothing is printed after them.
+        if output or prints_at_end:
             tables = []
-            if table and "answers" in written:
+            if table and prints_at_end:
                 visible = [_without(answer, hidden) for answer in written["answers"]]
                 tables.append(record_table(visible))
             out.answer(summary, *tables)
@@ -135,9 +139,12 @@ _OPTIONS = [
 
 
 def takes_vectors(*left_out: str) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers.
+    """Returns a decorator that gives a verb the options of model, vectors, texts and answers.
 
-    Some of them are left out.
+    The verb is a function `verb(out, given, ...)`; `given` is a `VectorsGiven` of all options.
+
+    Args:
+        left_out: Names of options that the verb does not have.
     """
     fields = picked(
         "model",
@@ -150,10 +157,12 @@ def takes_vectors(*left_out: str) -> Decorator:
     options = [option for option in _OPTIONS if option.name not in left_out]
 
     def fold(arguments: dict[str, Any]) -> VectorsGiven:
+        """Removes these options from a verb's arguments, and returns them as one value."""
         lock(arguments)
         return VectorsGiven(
             by_field(fields, arguments),
             {option.name: arguments.pop(option.name) for option in options},
         )
 
-    return folds([], [*options, *(row.parameter() for row in fields), LOCKED_OPTION], fold)
+    field_options = [row.parameter() for row in fields]
+    return folds(before=[], after=[*options, *field_options, LOCKED_OPTION], fold=fold)

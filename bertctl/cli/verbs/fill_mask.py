@@ -1,6 +1,6 @@
 """`bertctl fill-mask`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,17 +62,20 @@ def fill_mask(
         filler = MaskedModel(model)
         if typed and filler.mask not in typed:
             raise UsageError(f"the text has no mask: {typed[:60]!r}", remedy=filler.remedy)
-        read = replace(source, files=[given] if given else [], beside=output).chunks(out)
+        files_source = replace(source, files=[given] if given else [], beside=output)
+        # The answers get the ids that the texts have in the file.
         ids = InputIds()
-        texts = [[typed]] if typed else (chunk.texts for chunk in ids.remember(read))
-        answers = ids.name(
-            filler.fill(
-                texts,
-                top_k=top_k,
-                targets=words,
-                listener=out,
-            )
+        if typed:
+            texts: Iterable[Sequence[str]] = [[typed]]
+        else:
+            texts = (chunk.texts for chunk in ids.collect(files_source.chunks(out)))
+        filled = filler.fill(
+            texts,
+            top_k=top_k,
+            targets=words,
+            listener=out,
         )
+        answers = ids.restore(filled)
         if typed and output is None:
             [answer] = answers
             return out.answer({"model": model, **answer}, *_tables(answer))

@@ -78,10 +78,13 @@ def score(
             typed = [TextChunk([text], None if pair is None else [pair])]
         else:
             typed = None
-        read = replace(source, files=[given] if given else [], beside=output)
+        files_source = replace(source, files=[given] if given else [], beside=output)
+        # The answers get the ids that the texts have in the file.
         ids = InputIds()
-        answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
-        if output is None and (typed or out.as_json):
+        chunks = ids.collect(typed or files_source.chunks(out))
+        answers = ids.restore(scorer.score(chunks, listener=out))
+        prints_one_document = output is None and (typed or out.as_json)
+        if prints_one_document:
             scored = list(answers)
             if typed:
                 document = {"model": model, "pll": pll, **scored[0]}
