@@ -15,7 +15,10 @@ Fields = Mapping[str, Any]
 
 
 def as_options(fields: Fields | None) -> dict[str, Any]:
-    """Returns the fields as options of a recipe: null is said, and NumPy's numbers are Python's.
+    """Returns the fields as options of a recipe, with values as the command line gives them.
+
+    None becomes `NULL`, as a None among the options means that an option was not typed. Numbers of
+    NumPy become those of Python.
 
     Raises:
         UsageError: There is no such field.

@@ -141,11 +141,13 @@ class Run(Answering):
 
     @property
     def _keeps_text(self) -> bool:
+        """Whether answers may hold the texts, as the recipe says."""
         return self._trained.recipe.evaluation.keep_text
 
     def _answers(
         self, file: MemoryFile, columns: KeptColumns, top_k: int | None
     ) -> Iterator[dict[str, Any]]:
+        """Yields the run's answers to examples; see `stream`."""
         chunks = unlabelled_rows(self._trained, file)
         predictor = Predictor(self._trained, self._engine, top_k=top_k, kept_columns=columns)
         return predictor.predict(chunks)
@@ -160,13 +162,13 @@ class Run(Answering):
     ) -> Scores:
         """Scores a split of the run's own data, or labelled rows, and returns the values.
 
-        The scores of a split are added to the run's metrics; an export stays as it was proved.
-        Those of rows are the split `file`.
+        The scores of a split are added to the run's metrics, but nothing is added to an export.
+        Scores of rows are returned under the name `file`.
 
         Args:
-            split: Its name; the validation splits by default.
+            split: Name of the split; the validation splits by default.
             rows: Mappings or a data frame with labels, which are scored in place of a split.
-            output: Folder for the scores of rows, or of an export, which `gate` and `compare` read
+            output: Folder for the scores of rows, or of an export. `gate` and `compare` read it
                 like a run. None writes nothing.
             overwrite: Whether to replace the result in that folder.
 
@@ -200,15 +202,20 @@ class Run(Answering):
         return _values(document)
 
     def _evaluate_split(self, split: str | None) -> Scores:
-        """Scores a split, or anew all that were scored; returns their values by split."""
+        """Scores a split of the run, adds the scores to its metrics, and returns them by split.
+
+        Args:
+            split: Name of the split; None scores the validation splits, and returns the scores of
+                all splits that had some before.
+        """
         scored_before = self.metrics
         scores = _values(evaluate_run(self._trained, split=split))
         write_card(self._trained.folder)
-        return {
-            name: values
-            for name, values in scores.items()
-            if name == split or (split is None and name in scored_before)
-        }
+        if split is None:
+            returned_splits = set(scored_before)
+        else:
+            returned_splits = {split}
+        return {name: values for name, values in scores.items() if name in returned_splits}
 
     def evaluate_file(
         self, file: Path | str, output: Path | str, *, overwrite: bool = False
@@ -241,15 +248,21 @@ class Run(Answering):
         return None
 
     def _facts(self) -> dict[str, str]:
-        """Returns what is said of the run, by name."""
+        """Returns what a notebook shows of the run: task, data, model and, if there is one, score.
+
+        The values are texts for people.
+        """
         facts = {
             "task": self.recipe.task,
             "data": data_text(self.recipe),
             "model": model_text(self.recipe),
         }
         document = self._document
-        score = "" if document is None else score_text(document)
-        return facts | {"score": score} if score else facts
+        if document is not None:
+            score = score_text(document)
+            if score:
+                facts["score"] = score
+        return facts
 
 
 class Runs(Answering):
@@ -301,6 +314,7 @@ class Runs(Answering):
     def _answers(
         self, file: MemoryFile, columns: KeptColumns, top_k: int | None
     ) -> Iterator[dict[str, Any]]:
+        """Yields answers to examples, each with the answer of every run; see `stream`."""
         chunks = SeveralRows([*self._runs.values()]).of_source(file)
         predictor = SeveralPredictor(self._loaded, top_k=top_k, kept_columns=columns)
         return predictor.predict(chunks)
@@ -380,6 +394,7 @@ def _opened(run: Run | Path | str) -> Run:
 
 
 def _values(document: MetricsDocument) -> Scores:
+    """Returns the value of each metric by split, without intervals and counts."""
     scores = {}
     for split, metrics in document.metrics.items():
         scores[split] = {name: metric.value for name, metric in metrics.items()}

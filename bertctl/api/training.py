@@ -194,7 +194,7 @@ def sweep(
     # Threads of torch that have computed do not survive a fork.
     forks = "torch" not in sys.modules
     from bertctl.sweeps.conclude import conclude
-    from bertctl.sweeps.grid import AUTO_GRID, axes_around, read_grid, read_seeds
+    from bertctl.sweeps.grid import read_seeds
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
     from bertctl.sweeps.run import run_sweep
 
@@ -203,24 +203,14 @@ def sweep(
     base = _resolved(recipe, fields, rows)
     protect_inputs(base, rows)
     chosen_seeds = read_seeds(str(seeds), first=base.training.seed)
-    settings: Sequence[dict[str, Any]] | None = [{}]
-    if isinstance(grid, Mapping):
-        combinations = itertools.product(*grid.values())
-        settings = [dict(zip(grid, values, strict=True)) for values in combinations]
-    elif grid is not None and grid.strip() != AUTO_GRID:
-        settings = read_grid(grid)
-    elif grid is not None or (folds is None and len(chosen_seeds) == 1):
-        settings = None
-        if not axes_around(base):
-            raise UsageError(
-                "there is nothing to vary: one setting, one seed",
-                remedy='Give grid="paper", seeds=5 or folds=5; a single run is `finetune`.',
-            )
+    varies_seeds_or_folds = folds is not None or len(chosen_seeds) > 1
+    settings = _settings_of(grid, base, varies_more=varies_seeds_or_folds)
     if score_test and keep == "none":
         raise UsageError("score_test needs the chosen model", remedy='Give keep="best".')
 
     folder = None if output is None else Path(output)
     if rows:
+        # The runs work in other processes, so they read the rows from the sweep folder.
         arguments = (base.model_dump_json(), settings, chosen_seeds, folds, random, halving, choose)
         folder = folder or _sweep_folder(base.name, rows, repr(arguments))
         base = _with_kept_rows(folder.absolute(), base, rows)
@@ -254,6 +244,39 @@ def sweep(
     return document.as_json()
 
 
+def _settings_of(
+    grid: str | Mapping[str, Sequence[Any]] | None, recipe: Recipe, *, varies_more: bool
+) -> Sequence[dict[str, Any]] | None:
+    """Returns the settings of a grid, each as field -> value; None for the grid `auto`.
+
+    The grid `auto` varies what `training.preset=auto` chooses for the recipe. It is also taken if
+    nothing else is varied.
+
+    Args:
+        grid: The grid as it was given to `sweep`.
+        recipe: The recipe of the sweep.
+        varies_more: Whether seeds or folds are varied.
+
+    Raises:
+        UsageError: The grid is `auto`, and the preset chooses nothing for this recipe.
+    """
+    from bertctl.sweeps.grid import AUTO_GRID, axes_around, read_grid
+
+    if isinstance(grid, Mapping):
+        combinations = itertools.product(*grid.values())
+        return [dict(zip(grid, values, strict=True)) for values in combinations]
+    if grid is not None and grid.strip() != AUTO_GRID:
+        return read_grid(grid)
+    if grid is None and varies_more:
+        return [{}]  # one setting, which changes no field
+    if not axes_around(recipe):
+        raise UsageError(
+            "there is nothing to vary: one setting, one seed",
+            remedy='Give grid="paper", seeds=5 or folds=5; a single run is `finetune`.',
+        )
+    return None
+
+
 def _rows_of(
     train: RowsInMemory | None, validation: RowsInMemory | None, test: RowsInMemory | None
 ) -> dict[str, MemoryFile]:
@@ -265,12 +288,18 @@ def _rows_of(
 def _resolved(
     recipe: Recipe | str | Path | None, fields: Fields | None, rows: Mapping[str, MemoryFile]
 ) -> Recipe:
-    """Returns the recipe to run, whose files are those under which rows in memory will be kept.
+    """Returns the recipe to run, complete; its data files are those that will keep rows in memory.
+
+    Args:
+        recipe: A recipe, its name or its file; None guesses the task from the training rows.
+        fields: Fields to set.
+        rows: Split name -> rows in memory. The run folder will keep them in files.
 
     Raises:
         UsageError: Fields beside a recipe that is made already; a data set beside rows; neither a
             recipe nor training rows.
     """
+    # Such as {"train_file": "rows/train.jsonl"}.
     paths = {f"{split}_file": path for split, path in kept_rows(rows).items()}
     if isinstance(recipe, Recipe):
         if fields:
@@ -297,12 +326,14 @@ def _resolved(
                 "there is nothing to train: no recipe, and no training rows",
                 remedy='Give a recipe, such as "sst2", or train=ROWS.',
             )
-        of_data = {
+        # Which task's recipe this is does not matter: only its section `data` is used.
+        data_fields = {
             name: value for name, value in (fields or {}).items() if name.startswith("data.")
         }
-        settings = load_recipe("text-classification", of_data).data
-        recipe, guessed, _ = guess_task(rows["train"], settings)
-        row_fields |= guessed
+        settings = load_recipe("text-classification", data_fields).data
+        # The recipe of a task has the name of the task.
+        recipe, guessed_fields, _ = guess_task(rows["train"], settings)
+        row_fields |= guessed_fields
     resolved = load_recipe(recipe, {**row_fields, **(fields or {})})
     return resolved.with_fields("data", **paths)
 
@@ -327,11 +358,11 @@ def _with_kept_rows(folder: Path, recipe: Recipe, rows: Mapping[str, MemoryFile]
     """Writes the rows into the folder of a sweep, and returns the recipe that reads them there.
 
     Raises:
-        UsageError: The folder has other rows, or is no sweep's.
+        UsageError: The folder has other rows, or something else than a sweep.
     """
     from bertctl.sweeps.plan import find_plan
 
-    find_plan(folder)
+    find_plan(folder)  # refuses a folder that has something else
     for split, path in kept_rows(rows).items():
         target = folder / path
         if target.exists() and target.read_bytes() != b"".join(rows[split].pieces()):

@@ -51,6 +51,7 @@ def extract_features(
     names = VectorNames(tuple(names_in(layers)), tuple(names_in(pooling)))
     file = memory_file(texts, "texts")
     if file is None:
+        # Without texts, the result has no rows, and as many columns as for one text.
         one_text = MemoryFile("texts", "lines", lambda: [b"\n"])
         return compute_features(recipe, Input(one_text, recipe.data), names)[:0]
     return compute_features(recipe, Input(file, recipe.data), names, listener=listener)
@@ -155,7 +156,8 @@ def index(
         pooling=pooling,
         similarity=measure,
     )
-    protect(anew=True)  # what earlier calls have read
+    # Files that earlier calls have read may be overwritten.
+    protect(anew=True)
     document = index_texts(
         request,
         _texts(texts, "texts"),

@@ -134,9 +134,9 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def buffered() -> Iterator[TextIO]:
-    """Yields what keeps a document until it is complete, and writes it then.
+    """Yields a file that collects a document, which is written to stdout when it is complete.
 
-    An error halfway is a document too.
+    If an error comes before, nothing of it is written: with `--json`, the error is a document, too.
     """
     import tempfile
 

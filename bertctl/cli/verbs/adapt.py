@@ -71,7 +71,7 @@ def adapt(
 
     from bertctl.reporting.card import write_card
     from bertctl.sweeps.adaptation import Adaptation, check_adaptation, estimate_adaptation
-    from bertctl.sweeps.adaptation import adapt as carry_out
+    from bertctl.sweeps.adaptation import adapt as pretrain_and_compare
     from bertctl.sweeps.grid import read_seeds, with_values
     from bertctl.training.announce import announce
     from bertctl.training.finetune import RunOptions
@@ -80,7 +80,8 @@ def adapt(
     chosen = read_seeds(seeds, first=task.training.seed)
     with out.third_party_kept() as log:
         job = prepare(pretraining, listener=out)
-        if pretraining.pretraining.from_scratch:  # against the same network, untrained
+        if pretraining.pretraining.from_scratch:
+            # The pretrained model is compared with the same network before it was trained.
             task = with_values(task, {"model.name": str(job.source.folder)})
         adaptation = Adaptation(
             job,
@@ -89,14 +90,14 @@ def adapt(
             jobs,
             output,
         )
-        half = check_adaptation(adaptation, listener=out)
+        sweep_without_pretraining = check_adaptation(adaptation, listener=out)
         announce(job, listener=out)
         if dry_run:
-            document = estimate_adaptation(adaptation, half, listener=out)
+            document = estimate_adaptation(adaptation, sweep_without_pretraining, listener=out)
             out.answer(document, _plan_table(document))
             return
         options = RunOptions(on_start=lambda folder: log.write_to(folder.log), on_finish=write_card)
-        document, code = carry_out(adaptation, options=options, listener=out)
+        document, code = pretrain_and_compare(adaptation, options=options, listener=out)
     out.answer(document, _arms_table(document), document["sentence"])
     out.say(f"folder: {adaptation.folder}")
     if code:

@@ -64,16 +64,18 @@ def cluster(
         check_clusters(method, clusters, approximate=approximate)  # before hours of work
         model = arguments.request.model()
         check_measure(method, model.similarity)
+        n_dimensions = model.made["size"]
         require_room(
             len(rows),
-            model.made["size"],
+            n_dimensions,
             copies=COPIES[method],
             verb="cluster",
         )
-        if clusters is not None and method == "kmeans" and not approximate:
+        is_exact_kmeans = method == "kmeans" and not approximate
+        if clusters is not None and is_exact_kmeans:
             tell_grouping(
                 len(rows),
-                model.made["size"],
+                n_dimensions,
                 clusters,
                 seed=seed,
                 starts=STARTS,
@@ -101,7 +103,8 @@ def cluster(
         sizes = [_size(number, words, texts, numbers) for number, words in enumerate(names)]
         ids = map(rows.answer_id, range(len(rows)))
         clustered = zip(ids, numbers.tolist(), texts, strict=True)
-        column = shown_name("text", rows)  # another one where the file calls something else text
+        # The column of texts is called `text`, unless the file has another column of that name.
+        column = shown_name("text", rows)
         answers = (
             {
                 "id": row_id,

@@ -239,10 +239,10 @@ def _recipe_of_files(
     """Returns the generic recipe of a task, with these files as its splits.
 
     Args:
-        out: Prints which split each file is, where that is not their order.
+        out: Prints which split each file is, if their names change the usual order.
         settings: The options of the command line.
-        files: One to three.
-        task: Of the files; None finds out by their columns.
+        files: One to three files.
+        task: Task of the files; None guesses it from the columns.
     """
     from bertctl.config.task_names import task_names
     from bertctl.data.file_names import SUFFIXES, suffix_of
@@ -273,11 +273,13 @@ def _recipe_of_files(
             task=task or "",
         )
     except (DataError, UsageError) as error:
-        readable = suffix_of(Path(files[0])) in SUFFIXES
-        if task or not (error.task or readable):
+        # `error.task` is the task that was guessed before a row turned out to be wrong.
+        is_readable = suffix_of(Path(files[0])) in SUFFIXES
+        could_be_checked = bool(error.task) or is_readable
+        if task or not could_be_checked:
             raise
-        # The rows fit no task. The check is to show what is wrong with them, and needs some task
-        # for that: the one that was guessed, else the first of all.
+        # The check is to show what is wrong with rows that fit no task. It needs a task for that,
+        # which is the first of all if none was guessed.
         return settings.load(files[0], held_out, task=error.task or task_names()[0])
 
 

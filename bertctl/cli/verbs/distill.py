@@ -77,7 +77,8 @@ def distill(
         typed["distillation.temperature"] = temperature
     if compare_plain or len(numbers) > 1:
         _refuse_what_trains_one_run(flags)
-    asked_for = replace(
+    # A student is fine-tuned by the teacher's recipe, with the options that were typed.
+    request = replace(
         recipe,
         name=str(teacher / "recipe.yaml"),
         options=typed,
@@ -87,7 +88,7 @@ def distill(
         _train_several(
             out,
             flags,
-            asked_for,
+            request,
             teacher,
             numbers,
             compare_plain=compare_plain,
@@ -97,20 +98,25 @@ def distill(
     from bertctl.jobs.distill import compare_with_teacher
     from bertctl.reporting.distillation_results import students_table
 
-    traced = _traced(asked_for, teacher, next(iter(numbers), None), out)
+    n_layers = numbers[0] if numbers else None
+    traced = _traced(request, teacher, n_layers, out)
+    student_recipe, _ = traced
     if compare_plain and flags.output is not None:
         _check_plain(flags)
 
     def beside(student: Path, listener: "Listener") -> tuple[dict[str, Any], list[Shown]]:
-        """Returns how the trained student compares with its teacher, as JSON and to print."""
+        """Compares the trained student with its teacher; returns that as JSON and to print.
+
+        With `--compare-plain`, it first trains the same student without a teacher, for comparison.
+        """
         plain = None
         if compare_plain:
-            plain = _train_plain(traced[0], student, flags, listener)
+            plain = _train_plain(student_recipe, student, flags, listener)
         document = compare_with_teacher(
             student,
             teacher,
             plain=plain,
-            options={"runtime.device": traced[0].runtime.device},
+            options={"runtime.device": student_recipe.runtime.device},
             listener=listener,
         )
         table = students_table({"student": document})

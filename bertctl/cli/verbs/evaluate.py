@@ -1,6 +1,6 @@
 """`bertctl evaluate`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,45 +88,35 @@ def evaluate(
     from bertctl.inference.shards import Sharing
     from bertctl.run_folder import RunFolder, is_export
 
-    file = [*(files or ()), *(file or ())]
-    if split and file:
-        raise UsageError("--split and a file exclude each other", remedy="Give one of the two.")
-    if (file or shard or merge) and (calibrate or threshold is not None):
-        remedy = (
-            "Leave the file, --shard and --merge out. --split names the split, else it is the "
-            "validation split."
-        )
-        raise UsageError(
-            "--calibrate and --threshold choose on a whole split of the run's own data",
-            remedy=remedy,
-        )
+    typed_files = [*(files or ()), *(file or ())]
+    makes_decision = calibrate or threshold is not None
     of_export = is_export(run.path)
-    if of_export and (calibrate or threshold is not None):
-        raise UsageError(
-            f"{run.path} is an export, which keeps the decision that it was proved with",
-            remedy="Calibrate the run that it was made from, and export it again.",
-        )
-    if output and not file and not of_export:
-        message = "-o goes with a file; a split is added to the run itself"
-        raise UsageError(
-            message, remedy="Leave -o out, or name the file: bertctl evaluate RUN FILE -o DIR."
-        )
-    source = _source(file)
-    is_apart = source is not None or of_export
+    _refuse_combinations(
+        run.path,
+        typed_files,
+        split=split,
+        output=output,
+        is_sharded=bool(shard or merge),
+        makes_decision=makes_decision,
+        of_export=of_export,
+    )
+    source = _source(typed_files)
+    # Scores of a file or an export have a folder of their own, and are not added to the run.
+    has_own_folder = source is not None or of_export
     target = output or _folder_of(run.path, source, split, of_export=of_export)
-    if is_apart:
+    if has_own_folder:
         RunFolder.check_free(target, overwrite=overwrite)
     sharing = Sharing.read(
         shard,
         merge,
         target,
         num_processes,
-        ".zip",
-        by_name=False,
+        suffix=".zip",
+        by_name=False,  # scores are a folder, so `{shard}` in its name has no meaning
     )
     in_processes(num_processes, out)
     trained = run.open(listener=out)
-    if not file:
+    if not typed_files:
         trained.require_own_data()
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.score_run import evaluate_apart, evaluate_file, evaluate_run
@@ -136,7 +126,7 @@ def evaluate(
         skipped = SkippedRows()
     else:
         skipped = None
-    if calibrate or threshold is not None:
+    if makes_decision:
         _decide(
             out,
             run=trained,
@@ -186,9 +176,9 @@ def evaluate(
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
 
-    if not is_apart:
+    if not has_own_folder:
         write_card(trained.folder)
-    if file:
+    if typed_files:
         dataset = None
     else:
         dataset = trained.recipe.data.name
@@ -205,6 +195,53 @@ def evaluate(
     out.answer({"run": str(target), **metrics.as_json(), **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
     say_next(out, command("report", target))
+
+
+def _refuse_combinations(
+    run: Path,
+    typed_files: Sequence[str],
+    *,
+    split: str | None,
+    output: Path | None,
+    is_sharded: bool,
+    makes_decision: bool,
+    of_export: bool,
+) -> None:
+    """Refuses options that exclude each other.
+
+    Args:
+        run: Folder of the run or export.
+        typed_files: Files to score; none for a split of the run's own data.
+        split: The split, as it was typed.
+        output: Folder for the scores, as it was typed.
+        is_sharded: Whether only a shard is scored, or shards are merged.
+        makes_decision: Whether a temperature or a threshold is chosen, and stored in the run.
+        of_export: Whether `run` is an export, which is never changed.
+
+    Raises:
+        UsageError: With what to leave out or to type.
+    """
+    if split and typed_files:
+        raise UsageError("--split and a file exclude each other", remedy="Give one of the two.")
+    if makes_decision and (typed_files or is_sharded):
+        remedy = (
+            "Leave the file, --shard and --merge out. --split names the split, else it is the "
+            "validation split."
+        )
+        raise UsageError(
+            "--calibrate and --threshold choose on a whole split of the run's own data",
+            remedy=remedy,
+        )
+    if makes_decision and of_export:
+        raise UsageError(
+            f"{run} is an export, which keeps the decision that it was proved with",
+            remedy="Calibrate the run that it was made from, and export it again.",
+        )
+    if output and not typed_files and not of_export:
+        message = "-o goes with a file; a split is added to the run itself"
+        raise UsageError(
+            message, remedy="Leave -o out, or name the file: bertctl evaluate RUN FILE -o DIR."
+        )
 
 
 def _source(typed: list[str]) -> "Path | FileList | None":

@@ -68,12 +68,16 @@ def explain(
 
     bound_caches()
     arguments.check("explain")
-    chosen: str | None = layout
-    if chosen is None and output is not None:
-        chosen = _SUFFIXES.get(output.suffix.lower(), "jsonl")
-    elif chosen is None:
-        chosen = "json" if out.as_json else "text"
-    if out.as_json and output is None and chosen != "json":
+    answer_layout: str
+    if layout is not None:
+        answer_layout = layout
+    elif output is not None:
+        answer_layout = _SUFFIXES.get(output.suffix.lower(), "jsonl")
+    elif out.as_json:
+        answer_layout = "json"
+    else:
+        answer_layout = "text"
+    if out.as_json and output is None and answer_layout != "json":
         raise UsageError(
             f"--json and --format {layout} exclude each other",
             remedy="Leave one out, or add -o FILE.",
@@ -96,6 +100,7 @@ def explain(
     )
 
     def as_text(lines: Iterable[Mapping[str, Any]], file: Any) -> None:
+        """Writes explanations as coloured texts."""
         if output:
             console = console_of(file)
         else:
@@ -104,23 +109,25 @@ def explain(
             console.print(*coloured(line), sep="\n")
 
     def as_page(lines: Iterable[dict[str, Any]], file: Any) -> None:
+        """Writes explanations as one HTML page."""
         run = str(arguments.run.path)
         page = explained_page(run, lines, explainer.summary)
         file.write(render_html(page))
 
+    # `Destination` writes the other layouts by itself.
     formats = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
     if on_error == "skip":
         skipped = SkippedRows()
     else:
         skipped = None
     with (
-        streams.buffered() if chosen == "json" else streams.data() as answers,
+        streams.buffered() if answer_layout == "json" else streams.data() as answers,
         out.third_party_kept(),
     ):
         chunks, total = arguments.chunks(trained, out, skipped)
-        destination = Destination(output, chosen, answers)
+        destination = Destination(output, answer_layout, answers)
         lines = explainer.explain(chunks, total=total, listener=out)
-        files = destination.write(lines, formats.get(chosen))
+        files = destination.write(lines, formats.get(answer_layout))
     summary = {"run": str(arguments.run.path), **explainer.summary(), "files": files}
     if skipped is not None:
         summary |= skipped.finish(output, out)
@@ -128,5 +135,5 @@ def explain(
         out.answer(summary)
     for sentence in summary_sentences(summary):
         out.say(sentence)
-    for doubt in doubts(summary, has_notes=chosen in formats):
+    for doubt in doubts(summary, has_notes=answer_layout in formats):
         out.warn(doubt)

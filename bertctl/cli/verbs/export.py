@@ -104,7 +104,7 @@ def _sentences(result: "ExportResult", output: Path) -> list[str]:
 
 
 def _cost(quality: "ExportQuality") -> list[str]:
-    """Returns what smaller numbers cost."""
+    """Returns sentences on what fewer bits cost: metrics, changed answers, size and speed."""
     sentences = []
     for name, change in quality.metrics.items():
         if change.p is None:

@@ -132,6 +132,7 @@ def extract_features(
     from bertctl.tokenization.long_texts import LongText
 
     shared = workers()
+    # Of several processes, only the first one prints messages.
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(
         layers=tuple(names_in(layers)),
@@ -144,14 +145,14 @@ def extract_features(
     long = LongText.of(recipe.model, stride)
     job = ExtractJob(
         output,
-        long,
-        input_name(input),
-        dtype,
-        keep_text,
-        backend,
-        resume,
-        overwrite,
-        sharing,
+        long=long,
+        source=input_name(input),
+        dtype=dtype,
+        keep_text=keep_text,
+        backend=backend,
+        resume=resume,
+        overwrite=overwrite,
+        sharing=sharing,
     )
     if on_error == "skip":
         skipped = SkippedRows()
@@ -177,8 +178,9 @@ def extract_features(
         return
     if shared.rank:
         return
-    writes_skipped = sharing.shard is None or sharing.shard[0] == 1  # all shards read them
-    if skipped and writes_skipped:
+    # All shards read all rows, so they skip the same ones, which the first shard reports.
+    reports_skipped = sharing.shard is None or sharing.shard[0] == 1
+    if skipped and reports_skipped:
         left_out = skipped.finish(output, out)
     else:
         left_out = {}

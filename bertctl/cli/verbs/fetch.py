@@ -123,7 +123,12 @@ def _starting_lock(names: Sequence[str] | None, to: Path | None, *, check: bool)
         lock = read_lock(lock_file())  # its files are also what `--to` copies
     else:
         lock = Lock(path)
-    return replace(lock, path=path, folder="hub" if to else lock.folder)
+    # With `--to`, the cache of the hub is the folder `hub` beside the lock.
+    if to:
+        cache_folder = "hub"
+    else:
+        cache_folder = lock.folder
+    return replace(lock, path=path, folder=cache_folder)
 
 
 def _use_folder_of(lock: "Lock") -> None:

@@ -54,7 +54,7 @@ def mine(
     with out.third_party_kept():
         rows = arguments.request.read(file, out)
         model = arguments.request.model()
-        threshold = _checked(threshold, model.similarity)
+        threshold = _threshold_of(threshold, model.similarity)
         if approximate:
             require_graph(model.similarity)
         require_room(
@@ -120,11 +120,16 @@ _NAMES = {
 }
 
 
-def _checked(threshold: float | None, similarity: str) -> float:
-    """Returns the threshold of a measure.
+def _threshold_of(threshold: float | None, similarity: str) -> float:
+    """Returns the lowest similarity of a pair: as typed, or 0.8 for cosines.
+
+    Args:
+        threshold: The number that was typed, or None.
+        similarity: The measure: cosine, dot, euclidean or manhattan.
 
     Raises:
-        UsageError: None was typed for a measure that has no usual one, or none that it can reach.
+        UsageError: No number was typed for another measure than the cosine, or the measure has no
+            such values.
     """
     if similarity == "cosine":
         if threshold is not None and not -1 <= threshold <= 1:
@@ -139,7 +144,9 @@ def _checked(threshold: float | None, similarity: str) -> float:
             f"the model compares texts by {similarity} similarity, which has no usual threshold"
         )
         raise UsageError(message, remedy="Add --threshold NUMBER, or --similarity cosine.")
-    if similarity != "dot" and threshold > 0:
+    # Distances are negated, so that the larger similarity is always the nearer one.
+    is_negative_distance = similarity != "dot"
+    if is_negative_distance and threshold > 0:
         message = (
             f"--threshold {threshold:g} is above 0, and {similarity} similarity is a negative "
             "distance"

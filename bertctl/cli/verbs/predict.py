@@ -87,21 +87,16 @@ def predict(
     paths = split_paths(arguments.run.path)
     if len(paths) > 1:
         _refuse_for_several(arguments, layout, is_shared=bool(shard or merge or num_processes > 1))
-    if layout == "glue" and not (arguments.split or arguments.data):
-        raise UsageError(
-            "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
-        )
-    if layout == "glue" and output is None:
-        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
-    if safe_csv and layout not in ("csv", "tsv"):
-        raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
+    names_split = bool(arguments.split or arguments.data)
+    _check_layout(layout, output, names_split=names_split, safe_csv=safe_csv)
     sharing = Sharing.read(
         shard,
         merge,
         output,
         num_processes,
-        ".json",
+        suffix=".json",
     )
+    # `{shard}` in the name of OUT stands for the number of this shard.
     if output is None:
         answers_file = None
     else:
@@ -180,6 +175,28 @@ def predict(
         out.answer({"run": str(arguments.run.path), **written})
         predictions = count(written["examples"], "prediction")
         out.say(f"{predictions} written to {', '.join(written['files'])}")
+
+
+def _check_layout(layout: str, output: Path | None, *, names_split: bool, safe_csv: bool) -> None:
+    """Refuses options that a layout of answers needs or does not have.
+
+    Args:
+        layout: The layout, such as `jsonl` or `glue`.
+        output: Where the answers go; None for stdout.
+        names_split: Whether a split is answered, and not files or texts.
+        safe_csv: Whether `--safe-csv` was typed.
+
+    Raises:
+        UsageError: With what to add or to leave out.
+    """
+    if layout == "glue" and not names_split:
+        raise UsageError(
+            "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
+        )
+    if layout == "glue" and output is None:
+        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
+    if safe_csv and layout not in ("csv", "tsv"):
+        raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
 
 
 def _reports_skipped(sharing: "Sharing") -> bool:

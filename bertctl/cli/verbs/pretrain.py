@@ -54,21 +54,27 @@ def pretrain(
         bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
         bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
     """
-    traced = corpus_recipe(
-        recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out
-    )
+    if no_nsp:
+        options = {"pretraining.objective": "mlm"}
+    else:
+        options = {}
+    traced = corpus_recipe(recipe, given or [], options, listener=out)
     carry_out(out, traced, flags)
 
 
 def corpus_recipe(
     recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
 ) -> "TracedRecipe":
-    """Returns the recipe as typed, and where its values come from.
+    """Returns the recipe of a pretraining, and where its values come from.
 
-    The name or file of the recipe was typed, and corpora for it, or corpora alone.
+    Args:
+        recipe: The options that were typed.
+        names: The arguments that were typed: a recipe, corpora, or a recipe and then its corpora.
+        options: Dotted field -> value, which replace the options that were typed.
+        listener: Receives messages about the recipe.
 
     Raises:
-        UsageError: nothing was named, or see `RecipeRequest.load`.
+        UsageError: No argument was typed; or see `RecipeRequest.trace`.
     """
     if not names:
         raise UsageError(
@@ -81,6 +87,6 @@ def corpus_recipe(
     else:
         name = PRETRAIN
         corpus = names
-    return recipe.trace(
-        name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener
-    )
+    if corpus:
+        options = {**options, "pretraining.corpus": corpus}
+    return recipe.trace(name, options, listener=listener)

@@ -67,7 +67,11 @@ def ls(
         raise UsageError(
             "--long says more about models, and --models is not given", remedy="Add --models."
         )
-    catalog_parts = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
+    catalog_parts = []
+    if models:
+        catalog_parts.append(_models(long=long))
+    if data:
+        catalog_parts.append(_datasets())
     parts = catalog_parts or [_recipes()]
     document = {name: rows for name, rows, _ in parts}
     if out.quiet:
@@ -418,16 +422,18 @@ def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = []
     for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
-        rows.append(
-            {name: getattr(row, name) for name in _DATASET_FIELDS}
-            | {"splits": row.split_names, "published": scores}
-        )
-        published = [
-            f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores
-        ]
+        document_row = {name: getattr(row, name) for name in _DATASET_FIELDS}
+        rows.append(document_row | {"splits": row.split_names, "published": scores})
+
+        # Without a primary metric in the catalog, it depends on the labels of the rows.
         lines.append(f"{row.name:12} {row.task:21} {row.primary_metric or 'as its rows are'}")
-        lines += _BELOW.wrap(
-            row.description + (f" ({', '.join(row.labels)})" if row.labels else "")
-        )
-        lines += _BELOW.wrap(f"published BERT-base: {', '.join(published)}") if published else []
+        description = row.description
+        if row.labels:
+            description += f" ({', '.join(row.labels)})"
+        lines += _BELOW.wrap(description)
+        if scores:
+            published = [
+                f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores
+            ]
+            lines += _BELOW.wrap(f"published BERT-base: {', '.join(published)}")
     return "data", rows, "\n".join(lines)

@@ -49,10 +49,11 @@ def search(
 
     index = Index.open(folder)
     summary = dict[str, Any](index=str(folder))
-    protect(*folder.iterdir())
+    protect(*folder.iterdir())  # so that -o can't name a file of the index
     if approximate:
-        index = graph = with_graph(index, out.say)
+        graph = with_graph(index, out.say)
         summary["approximate"] = graph.measured
+        index = graph
     queries = arguments.request.rows(query, out, typed=True)
     with out.third_party_kept():
         answers = index.search(arguments.request.model(index, "query").stream(queries, out), top_k)

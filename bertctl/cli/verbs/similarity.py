@@ -50,13 +50,15 @@ def similarity(
             all_pairs=every,
             listener=out,
         )
+        # Texts of the command line have no ids that somebody would look for.
         are_typed = [rows.split == "typed" for rows in compared.sides]
         hidden = ("id", "pair_id") if all(are_typed) else ()
+        most_texts = max(map(len, compared.sides))
         arguments.answer(
             out,
             compared.lines,
             lambda: dict(compared.figures),
-            table=max(map(len, compared.sides)) == 1,
+            table=most_texts == 1,
             hidden=hidden,
         )
     figures = compared.figures

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,9 @@ from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
 
 
 @takes_recipe(
@@ -92,16 +95,15 @@ def sweep(
     """
     from bertctl.inference.shards import read_shard
     from bertctl.sweeps.executors import check_executor
-    from bertctl.sweeps.grid import AUTO_GRID, axes_around, read_grid, read_seeds
+    from bertctl.sweeps.grid import AUTO_GRID, read_grid, read_seeds
 
     started = time.perf_counter()
     part = read_shard(shard)
     check_executor(executor)
-    is_auto_grid = grid is not None and grid.strip() == AUTO_GRID
-    if grid is not None and not is_auto_grid:
+    if grid is not None and grid.strip() != AUTO_GRID:
         settings = read_grid(grid)
     else:
-        settings = [{}]
+        settings = [{}]  # one setting, which changes no field
     given_twice = [name for name in settings[0] if name in recipe.typed]
     if given_twice:
         message = f"{', '.join(given_twice)}: in the grid, and given by itself as well"
@@ -124,25 +126,8 @@ def sweep(
             "-o OUT --test and without --shard.",
         )
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
-    varies_nothing_given = grid is None and folds is None and len(chosen_seeds) == 1
-    free_axes = axes_around(base)
-    if is_auto_grid and not free_axes:
-        message = (
-            "--grid auto varies what training.preset=auto chooses, and here it chooses none of it"
-        )
-        remedy = (
-            "Add --set training.preset=auto, leave out the values that are given, or take --grid "
-            "paper."
-        )
-        raise UsageError(message, remedy=remedy)
-    if varies_nothing_given and free_axes:
-        is_auto_grid = True
-    elif varies_nothing_given:
-        message = "there is nothing to vary: one setting, one seed"
-        raise UsageError(
-            message,
-            remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
-        )
+    varies_seeds_or_folds = folds is not None or len(chosen_seeds) > 1
+    is_auto_grid = _takes_auto_grid(grid, base, varies_more=varies_seeds_or_folds)
     if grid is None and not is_auto_grid and random is not None:
         raise UsageError(
             "--random draws from a grid, and there is none",
@@ -196,27 +181,65 @@ def sweep(
         say_next(out, use_of_sweep(folder, result.chosen.run, base.task))
 
 
+def _takes_auto_grid(grid: str | None, recipe: "Recipe", *, varies_more: bool) -> bool:
+    """Returns whether the sweep takes the grid `auto`, which varies what the preset `auto` chooses.
+
+    It does with `--grid auto`, and also if no option says what to vary.
+
+    Args:
+        grid: The grid as it was typed, or None.
+        recipe: The recipe of the sweep.
+        varies_more: Whether seeds or folds are varied.
+
+    Raises:
+        UsageError: The grid is to be taken, and the preset chooses nothing for this recipe.
+    """
+    from bertctl.sweeps.grid import AUTO_GRID, axes_around
+
+    is_typed = grid is not None and grid.strip() == AUTO_GRID
+    varies_nothing = grid is None and not varies_more
+    if not is_typed and not varies_nothing:
+        return False
+    if axes_around(recipe):
+        return True
+    if is_typed:
+        message = (
+            "--grid auto varies what training.preset=auto chooses, and here it chooses none of it"
+        )
+        remedy = (
+            "Add --set training.preset=auto, leave out the values that are given, or take --grid "
+            "paper."
+        )
+        raise UsageError(message, remedy=remedy)
+    message = "there is nothing to vary: one setting, one seed"
+    raise UsageError(
+        message,
+        remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
+    )
+
+
 def _dry_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with the number of runs, time and disk.
 
     Args:
-        document: The plan, as `--json` prints it; `halving` is None where all runs train fully.
+        document: The plan, as `--json` prints it. `halving` is None if all runs train to their end;
+            otherwise only the best runs go on after each rung, a number of steps.
     """
     from bertctl.words import human_bytes, human_seconds
 
     seconds = document["seconds"]
     disk = document["disk_bytes"]
-    if document["done"]:
-        about_runs = f"{document['done']} of {document['runs']} are done"
-    else:
-        about_runs = ""
-    table = plain_table("sweep", "about", "", right=("about",))
     halving = document["halving"]
+    table = plain_table("sweep", "about", "", right=("about",))
+    about_runs = []
     if halving is not None:
         promoted = ", then ".join(map(str, halving["promoted"]))
-        about_rungs = f"all to the first rung, {promoted} of them on (more where they are near)"
-        about_runs = f"{about_rungs}; {about_runs}" if about_runs else about_rungs
-    table.add_row("runs", str(document["to_run"]), about_runs)
+        about_runs.append(
+            f"all to the first rung, {promoted} of them on (more where they are near)"
+        )
+    if document["done"]:
+        about_runs.append(f"{document['done']} of {document['runs']} are done")
+    table.add_row("runs", str(document["to_run"]), "; ".join(about_runs))
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
     if halving is not None:
         share = round(100 * halving["most_steps"] / halving["full_steps"])

@@ -125,11 +125,12 @@ def tokenize(
         )
 
     prints_one_document = out.as_json and output is None
+    if prints_one_document and not typed_texts:
+        # Files may be large, and one document would have to be in memory.
+        raise UsageError(
+            "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
+        )
     if answer_format == "view" or prints_one_document:
-        if not typed_texts:
-            raise UsageError(
-                "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
-            )
         return _view(out, opened, next(chunks), limits)
 
     totals = _write(
@@ -399,6 +400,7 @@ def _decode(
             else:
                 file.write("".join(f"{line}\n" for line in lines))
                 file.flush()
+    # Only `--json` prints this document.
     out.answer({"model": opened.name, "texts": texts})
 
 
