@@ -122,7 +122,7 @@ class AppendedArray:
         """Adds rows, all of them or none.
 
         Raises:
-            UnavailableError: the disk is full.
+            UnavailableError: The disk is full.
         """
         flat = np.ascontiguousarray(rows, dtype=self._dtype).reshape(-1)
         self._file.append(flat.view(np.uint8).data)

@@ -125,14 +125,14 @@ def read_json(
     """Returns the object that a JSON file holds.
 
     Args:
-        path: of the file.
-        limit: bytes of it.
-        kind: of the error where it is no object at all.
-        remedy: what to do about a file that is refused.
+        path: The file.
+        limit: Largest size in bytes.
+        kind: Class of the error for a file that is too large, no UTF-8 or no JSON object.
+        remedy: What to do about a file that is refused.
 
     Raises:
-        UnavailableError: it can't be read.
-        BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
+        UnavailableError: The file can't be read.
+        BertctlError: An error of `kind`.
     """
     return _parsed(
         text=read_text(path, limit=limit, kind=kind),
@@ -172,15 +172,15 @@ def read_json_document(
     """Returns the document that a JSON file holds.
 
     Args:
-        path: Of the file.
+        path: The file.
         model: The document's class in `run_documents/`.
-        kind: Of the error where the file is no JSON object.
+        kind: Class of the error for a file that is too large, no UTF-8 or no JSON object.
         remedy: What to do about a file that is refused.
 
     Raises:
-        UnavailableError: It can't be read.
-        BertctlError: Of `kind`: it is too large, no UTF-8, or no JSON object.
-        DataError: It is not as the model says; which key, and what it has.
+        UnavailableError: The file can't be read.
+        BertctlError: An error of `kind`.
+        DataError: The object does not fit the model. The message names the key and its value.
     """
     text = read_text(path, kind=kind)
     values = _parsed(text, path, str(path), kind, remedy)
@@ -194,17 +194,17 @@ def read_json_document(
 def read_json_lines(
     path: Path, model: "type[BaseModel] | None" = None, *, limit: int = 2**32, remedy: str = ""
 ) -> list[dict[str, Any]]:
-    """Returns the objects of a JSON Lines file, blank lines left out.
+    """Returns the objects of a JSON Lines file. Blank lines are left out.
 
     Args:
-        path: Of the file.
-        model: The class in `run_documents/` that each line is checked by; None for any object.
-        limit: Most bytes of the file.
+        path: The file.
+        model: Class in `run_documents/` by which each line is checked; None accepts any object.
+        limit: Largest size of the file in bytes.
         remedy: What to do about a file that is refused.
 
     Raises:
-        UnavailableError: it can't be read.
-        DataError: a line that is no object, or is not as the model says; which one.
+        UnavailableError: The file can't be read.
+        DataError: A line is no object, or does not fit the model. The message names the line.
     """
     lines = read_text(path, limit=limit, kind=DataError).split("\n")
     objects = []
@@ -220,10 +220,13 @@ def read_json_lines(
 
 
 def weight_files(index: Path) -> list[Path]:
-    """Returns the files, beside it, that an index of a model's weights names.
+    """Returns the files of a model's weights that their index names; they are in its folder.
+
+    Args:
+        index: The index, such as `model.safetensors.index.json`.
 
     Raises:
-        UnavailableError: it is no index, or names a file elsewhere.
+        UnavailableError: The file is no index, or names a file in another folder.
     """
     with loading(f"the model in {index.parent}", kind=UnavailableError, remedy=SAVE_WEIGHTS):
         names = sorted({*read_json(index)["weight_map"].values()})
@@ -238,8 +241,12 @@ def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
 
     `tokenizers` would list 2^31 ids that are not in use, in 8 GB of memory.
 
+    Args:
+        ids: The ids of the vocabulary.
+        file: The vocabulary's file, for the message.
+
     Raises:
-        DataError: an id of it is too high.
+        DataError: An id is too high.
     """
     highest = max((index for index in ids if isinstance(index, int)), default=0)
     if highest >= _MOST_IDS:
@@ -250,14 +257,15 @@ def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
 
 
 def parse(text: str) -> Any:
-    """Returns what a JSON text holds.
+    r"""Returns the value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or half of a surrogate pair stands in it, which is no character;
-            where.
-        RecursionError: nested too deeply.
+        ValueError: The text is no JSON, or a string in it has half of a surrogate pair, such as
+            `\ud83d` alone. The message says where.
+        RecursionError: The text is nested too deeply.
     """
     document = json.loads(text)
+    # The pattern finds what looks like a half. Only if the values have one, it is one.
     half = _HALF.search(text)
     if half and not is_whole(json.dumps(document, ensure_ascii=False)):
         raise json.JSONDecodeError(

@@ -85,9 +85,9 @@ class Candidate(NamedTuple):
     """An encoding that bytes may be in.
 
     Attributes:
-        encoding: as Python calls it.
-        text: the bytes decoded by it.
-        score: how well the text fits, from 0 to 1.
+        encoding: The encoding's name in Python.
+        text: The bytes decoded by it.
+        score: How well the text fits, from 0 to 1.
     """
 
     encoding: str

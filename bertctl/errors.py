@@ -66,20 +66,20 @@ _PLACE = re.compile(
 
 
 class BertctlError(Exception):
-    """Base of the tree.
+    """Base class of all errors that bertctl explains.
 
     Args:
-        message: what was given and why it does not work, one or more lines.
-        remedy: what fits and what to type; may be empty where the message says it all.
-        file: what the error is about, where it is a file or a folder that the message does not
-            begin with.
+        message: What was given and why it does not work, in one or more lines.
+        remedy: What fits and what to type; empty if the message says it all.
+        file: File or folder that the error is about, if the message does not begin with it.
 
     Attributes:
-        line: in that file, counted from 1; None where the message names none.
-        field: of the recipe, dotted; None where the message names none.
-        exit_code: what the process returns.
-        kind: the class of errors in a word, for programs.
-        task: that a file is for but for the rows that are wrong, where that was guessed.
+        line: Line in the file, counted from 1; None if the message names none.
+        field: Dotted name of a recipe field; None if the message names none.
+        exit_code: Exit code of the process.
+        kind: The class of the error in a word, for programs.
+        task: Task that was guessed for a file before one of its rows turned out to be wrong; else
+            empty.
     """
 
     exit_code: ExitCode = ExitCode.BUG

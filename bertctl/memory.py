@@ -39,12 +39,12 @@ _FEWER_ROWS = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What the control groups of this process allow; None where there is no limit.
+    """Limits that the control groups of this process set; None for what they don't limit.
 
     Attributes:
-        memory: bytes.
-        used: bytes that are used of it.
-        cores: cores' worth of processor time.
+        memory: Memory in bytes.
+        used: Bytes of this memory that are used.
+        cores: Processor time, in cores.
     """
 
     memory: int | None = None
@@ -233,12 +233,12 @@ def require_memory(
 class MemoryGuard:
     """Refuses a file whose rows don't fit into the memory, while it is read.
 
-    What comes after reading needs memory, too: half as much as all rows take is to be free then.
+    The work that follows reading needs memory, too. So some has to be free after all rows are read.
 
     Args:
-        source: the file, for messages.
-        noun: what is counted, in the plural.
-        spare: how many times as much as the rows take is to be free after they are read.
+        source: Name of the file, for messages.
+        noun: What is counted, in the plural.
+        spare: Memory that has to be free after reading, as a multiple of what the rows take.
     """
 
     def __init__(self, source: str, noun: str = "rows", *, spare: float = 0.5) -> None:

@@ -219,13 +219,15 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Makes the folder, replacing the run in it only with `overwrite`.
+        """Makes the folder of a new run. Files in it that are not a run's stay.
 
-        Files that are not a run's stay.
+        Args:
+            path: The folder.
+            overwrite: Whether a run in it is replaced.
 
         Raises:
-            UsageError: see `check_free`.
-            UnavailableError: it can't be written.
+            UsageError: The folder is not free, see `check_free`.
+            UnavailableError: The folder can't be written.
         """
         cls.check_free(path, overwrite=overwrite)
         folder = cls(path)
@@ -239,15 +241,13 @@ class RunFolder:
         return folder
 
     def clear(self, *, but: Collection[str] = ()) -> None:
-        """Deletes what belongs to a run, status.json last.
-
-        Other files stay, and so does their folder.
+        """Deletes the files of the run, status.json last. Other files in the folder stay.
 
         Args:
-            but: names that stay.
+            but: Names of files that stay, too.
 
         Raises:
-            OSError: as for any file.
+            OSError: A file can't be deleted.
         """
         for path in self._files():
             if path.is_dir() and not path.is_symlink():
@@ -255,16 +255,16 @@ class RunFolder:
             elif path.name not in but:
                 path.unlink()
         for folder in _CONTENT:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # a folder with other files is not deleted
                 (self.path / folder).rmdir()
 
     def why_kept(self, *, only_done: bool = False) -> str:
         """Returns why `delete` would not delete this run; empty if it would.
 
-        Whether another process holds its lock is not looked at here.
+        Whether another process holds the run's lock is not looked at here.
 
         Args:
-            only_done: keep a run that has not finished.
+            only_done: Whether a run that has not finished is kept.
         """
         path = Path(os.path.abspath(self.path))  # noqa: PTH100  # `resolve` follows links
         status = self.own_status()
@@ -296,15 +296,15 @@ class RunFolder:
         return ""
 
     def delete(self, *, only_done: bool = False, dry_run: bool = False) -> bool:
-        """Deletes the run; what else is in its folder stays. Returns whether the folder is gone.
+        """Deletes the run; other files in its folder stay. Returns whether the folder is gone.
 
         Args:
-            only_done: keep a run that has not finished.
-            dry_run: delete nothing.
+            only_done: Whether a run that has not finished is kept.
+            dry_run: Whether nothing is deleted.
 
         Raises:
-            UsageError: see `why_kept`; or a process holds the run.
-            UnavailableError: it can't be deleted.
+            UsageError: The run is kept, see `why_kept`; or another process holds it.
+            UnavailableError: A file can't be deleted.
         """
         reason = self.why_kept(only_done=only_done)
         if reason:
@@ -313,12 +313,12 @@ class RunFolder:
             return False
         with failures_of(self.path), self.held():
             reason = self.why_kept(only_done=only_done)
-            if reason:  # it has been started anew meanwhile
+            if reason:  # the run has been started anew before this process held it
                 raise UsageError(reason, file=self.path)
             self.clear()
             (self.path / ".lock").unlink()
-            with suppress(OSError):  # something else is in it
-                # `.` can't be deleted by this name.
+            with suppress(OSError):  # a folder with other files is not deleted
+                # The working folder can't be deleted by the name `.`.
                 Path(os.path.abspath(self.path)).rmdir()  # noqa: PTH100
         return not self.path.exists()
 
@@ -352,11 +352,11 @@ class RunFolder:
         """Opens an existing run.
 
         Args:
-            path: its folder.
-            or_export: Whether an export will do, which has its recipe and its scores.
+            path: The run's folder.
+            or_export: Whether an export is accepted, too. It has a recipe and scores.
 
         Raises:
-            UnavailableError: there is no such folder, or it holds no run.
+            UnavailableError: The folder does not exist, or has no run in it.
         """
         if or_export and is_export(path):
             return cls(path)
@@ -388,10 +388,10 @@ class RunFolder:
 
         Args:
             state: running, done, failed or interrupted.
-            step: the last one.
-            message: a sentence.
-            reason: a word where it failed (`diverged`, `error`) or has ended other than well
-                (`collapsed`: one answer to everything).
+            step: The last step.
+            message: A sentence about the state.
+            reason: A word for a run that failed (`diverged`, `error`), or that ended with a useless
+                model (`collapsed`: one answer to everything).
         """
         from bertctl.run_documents.status_document import StatusDocument
 
@@ -509,8 +509,8 @@ def default_folder(name: str, digest: str) -> Path:
     """Returns runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
 
     Args:
-        name: of the recipe.
-        digest: the recipe's hash, in hexadecimal.
+        name: Name of the recipe.
+        digest: Hash of the recipe, in hexadecimal.
     """
     return next(path for path in _folder_names(name, digest) if not path.exists())
 

@@ -33,11 +33,11 @@ class UnpackedFile(io.BufferedReader):
     """Unpacked bytes of a gzip file.
 
     Args:
-        raw: the packed bytes, from the first one on.
-        name: of the file, for messages.
+        raw: The packed bytes, from the first one on.
+        name: Name of the file, for messages.
 
     Attributes:
-        fileobj: the packed bytes.
+        fileobj: The packed bytes.
     """
 
     def __init__(self, raw: BinaryIO, name: str) -> None:
@@ -67,10 +67,10 @@ class _Unpacker(io.RawIOBase):
         return self._raw.fileno()
 
     def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
-        """Fills a buffer.
+        """Fills a buffer with unpacked bytes, and returns how many it got.
 
         Raises:
-            DataError: it has become too much.
+            DataError: The file has unpacked to too much.
         """
         data = self._file.read1(len(buffer))
         buffer[: len(data)] = data
@@ -84,7 +84,7 @@ class _Unpacker(io.RawIOBase):
         return len(data)
 
     def _refusal(self, reason: str, n_packed: int) -> DataError:
-        """Returns the error for a file that becomes too much.
+        """Returns the error for a file that unpacks to too much.
 
         Args:
             reason: What is too much, as it follows the file's name.

@@ -225,8 +225,8 @@ def cache_folder() -> Path:
     """Returns BERTCTL_CACHE, else XDG_CACHE_HOME/bertctl, else ~/.cache/bertctl.
 
     Raises:
-        UnavailableError: the user has no home folder.
-        UsageError: a variable names an address.
+        UnavailableError: The user has no home folder.
+        UsageError: A variable names an address.
     """
     from_environment = os.environ.get("BERTCTL_CACHE")
     for variable in ("BERTCTL_CACHE", "XDG_CACHE_HOME"):
@@ -262,10 +262,10 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Adds text to a file that grows while it is read.
+    """Adds text to the end of a file, which others may read at the same time.
 
     Raises:
-        UnavailableError: the disk is full, or the place can't be written.
+        UnavailableError: The disk is full, or the file can't be written.
     """
     with (
         failures_of(path),
@@ -410,10 +410,10 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
 
 
 def refuse_links(*folders: Path) -> None:
-    """Refuses to write into folders of ours in whose place somebody has put a link.
+    """Refuses folders that are symbolic links, as nothing is written through links.
 
     Raises:
-        UsageError: one is a link.
+        UsageError: A folder is a link.
     """
     for folder in folders:
         if folder.is_symlink():

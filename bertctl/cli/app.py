@@ -34,15 +34,16 @@ class Outputs(list["Output"]):
 
 @dataclass(frozen=True)
 class Verb:
-    """Row of the table of verbs.
+    """Verb of the command line, a row of the table `VERBS`.
 
-    The verb is the function of its name in the file of its name, both with `_` for `-`.
+    Its function has the name of the verb, and so has the file in `cli/verbs`, both with `_` for
+    `-`.
 
     Attributes:
-        name: what is typed.
-        summary: the line in `bertctl --help`.
-        panel: the heading it stands under there.
-        prints: whether its answer is what it prints: no run folder, and no verdict in the exit
+        name: Name as it is typed.
+        summary: Its line in `bertctl --help`.
+        panel: Heading of that line.
+        prints: Whether its result is what it prints, and not a run folder or a verdict in the exit
             code.
     """
 

@@ -20,9 +20,10 @@ class LogGroup:
     It holds what a verb says while it works.
 
     Attributes:
-        gitlab: whether GitLab reads along, and not GitHub.
-        is_open: whether it has begun and not ended.
-        count: how many there were: a warning stands outside, and the talk after it in another one.
+        gitlab: Whether the job is GitLab's, and not GitHub's.
+        is_open: Whether the part has begun and not ended.
+        count: Number of parts so far. A warning ends a part, so that it is visible, and the next
+            message begins another one.
     """
 
     gitlab: bool

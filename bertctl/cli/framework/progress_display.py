@@ -30,7 +30,7 @@ class _Phase:
     """Part of the work that is under way.
 
     Attributes:
-        name: what it is called.
+        name: Name of the phase, as it is shown.
         began: Time of the phase's first report, in seconds of `time.monotonic`.
         start: Units and share of the work that were done at the first report. Rates are computed
             from there on: a resumed run had some, and the first unit often takes longer.

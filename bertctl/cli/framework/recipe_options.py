@@ -48,13 +48,13 @@ class FieldOption:
     """Option that sets a recipe field. Its help is the field's docstring.
 
     Attributes:
-        field: the recipe field by its dotted name.
-        flags: what is typed; a pair with a slash for yes and no.
-        kind: type of the value.
-        metavar: what stands for the value in the help; the choices of the field where it has some.
-        panel: heading in the help; the verb's own options' where it is None.
-        complete: what a shell completes the value with.
-        parse: turns what was typed into the field's value.
+        field: Dotted name of the recipe field.
+        flags: The option, such as `--epochs`; for a switch both, such as `--header/--no-header`.
+        kind: Type of the value.
+        metavar: Word for the value in the help. None takes the choices of the field, if it has any.
+        panel: Heading in the help. None puts the option among the verb's own ones.
+        complete: Completes the value in a shell.
+        parse: Turns what was typed into the field's value.
     """
 
     field: str
@@ -84,17 +84,17 @@ class FieldOption:
         )
 
     def value(self, typed: Any) -> Any:
-        """Returns what the field is set to."""
+        """Returns the value of the field for what was typed as the option's value."""
         if self.parse and typed:
             return self.parse(typed)
         return typed
 
 
 def separator(typed: str) -> str:
-    """Returns the character that separates fields; a tab may be typed as a word.
+    r"""Returns the character that separates columns; a tab may be typed as `tab` or `\t`.
 
     Raises:
-        UsageError: not one character.
+        UsageError: More than one character was typed.
     """
     character = {"tab": "\t", "\\t": "\t"}.get(typed, typed)
     if len(character) != 1:
@@ -574,8 +574,12 @@ class RunRequest:
     ) -> "TrainedRun":
         """Returns the trained model of the run, or of an export.
 
+        Args:
+            options: Fields of the run's recipe to set, besides those that were typed.
+            listener: Receives progress messages.
+
         Raises:
-            UnavailableError: there is no finished run.
+            UnavailableError: The folder has no finished run.
         """
         from bertctl.inference.opening import open_trained
 
@@ -587,8 +591,12 @@ class RunRequest:
     ) -> "NetworkRun":
         """Returns the trained model of the run as a network of torch, which an export is not.
 
+        Args:
+            options: Fields of the run's recipe to set, besides those that were typed.
+            listener: Receives progress messages.
+
         Raises:
-            UnavailableError: There is no finished run, or it is an export.
+            UnavailableError: The folder has no finished run, or it is an export.
         """
         from bertctl.inference.trained import open_run
 

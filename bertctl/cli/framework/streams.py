@@ -35,8 +35,8 @@ class _Door(io.FileIO):
     """Descriptor that takes everything: what its reader no longer takes goes nowhere.
 
     Args:
-        number: of the descriptor.
-        strict: raises once when it is lost, for those who need not go on then.
+        number: Number of the descriptor.
+        strict: Whether the first failure is raised, so that work without a reader ends.
     """
 
     def __init__(self, number: int, *, strict: bool) -> None:

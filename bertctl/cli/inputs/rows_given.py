@@ -63,7 +63,7 @@ class RowsGiven:
             verb: What the command does with rows, for the message.
 
         Raises:
-            UsageError: with what to give.
+            UsageError: With what to give.
         """
         has_question = bool(self.questions)
         has_context = self.context is not None

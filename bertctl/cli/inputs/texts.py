@@ -90,16 +90,17 @@ class TextSource:
     """Source of texts: files (each a path or `-` for stdin), or a data set of the catalog.
 
     Attributes:
-        files: read one after the other.
-        data: name of a data set.
-        split: its split.
-        data_dir: folder with its official files.
-        settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
-        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the
-            suffix, else lines.
-        replace: whether bytes that are not UTF-8 are replaced (lines only).
-        skip: whether rows of tables that can't be read are left out, and told ...
-        beside: ... and written beside this file.
+        files: Files, which are read one after the other.
+        data: Name of a data set.
+        split: Split of the data set.
+        data_dir: Folder with the official files of the data set.
+        settings: Columns, encoding, delimiter and header of tables, as fields of `DataSection`.
+        input_format: lines, csv, tsv, jsonl or parquet. None guesses it from the content, else
+            from the suffix; else the file has lines.
+        replace: Whether bytes that are not UTF-8 are replaced (lines only).
+        skip: Whether rows of tables that can't be read are left out, reported, and written beside
+            the answers.
+        beside: File of the answers, if there is one.
     """
 
     files: Sequence[str] = ()
@@ -113,12 +114,12 @@ class TextSource:
     beside: Path | None = None
 
     def chunks(self, listener: Listener = SILENT) -> Iterator[TextChunk]:
-        """Yields the texts, in order.
+        """Yields the texts in chunks, in order.
 
         Raises:
-            UsageError: an unknown format, data set or split; columns that can't be guessed.
-            DataError: bytes or rows that are not what they should be.
-            UnavailableError: a file that is not there.
+            UsageError: An unknown format, data set or split; columns that can't be guessed.
+            DataError: Bytes or rows that can't be read.
+            UnavailableError: A file does not exist.
         """
         if self.data is not None:
             yield from self._of_data_set(self.data, listener)
@@ -326,8 +327,8 @@ def check_typed_texts(texts: Sequence[str]) -> None:
     """Refuses the name of a file where a verb takes texts and has --file for files.
 
     Raises:
-        UsageError: a text has the form of a path, and the file exists.
-        UnavailableError: it has, and there is no such file.
+        UsageError: A text has the form of a path, and the file exists.
+        UnavailableError: A text has the form of a path, and no such file exists.
     """
     for text in filter(names_a_file, texts):
         require_file(Path(text))

@@ -27,11 +27,11 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 @dataclass(frozen=True)
 class VectorsGiven:
-    """Vectors as they were typed; nothing is read before a method is called.
+    """Options for vectors of texts, as they were typed. Nothing is read before a method is called.
 
     Attributes:
-        fields: of a recipe, by their dotted names.
-        options: the other ones, by name.
+        fields: Dotted recipe field -> value, for the options that set fields.
+        options: Name -> value, for the other options; None if it was not typed.
     """
 
     fields: Mapping[str, Any]

@@ -141,16 +141,16 @@ def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[st
     """Copies the files of a bundled data set into a folder.
 
     Args:
-        name: Of the data set.
-        folder: Where to; made if it is not there.
-        overwrite: Whether files that are there are replaced.
+        name: Name of the data set.
+        folder: The folder. It is created if it does not exist.
+        overwrite: Whether existing files are replaced.
 
     Returns:
-        The files by split; a corpus has only a split `corpus`.
+        Split -> file; a corpus has only a split `corpus`.
 
     Raises:
-        UsageError: no bundled data set has this name, or a file is there.
-        UnavailableError: a file can't be written.
+        UsageError: No bundled data set has this name, or a file exists.
+        UnavailableError: A file can't be written.
     """
     from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets, bundled_folder
     from bertctl.writing import write_text

@@ -90,10 +90,10 @@ def lr_find(
 
 
 def check_file(path: Path) -> None:
-    """Refuses a place for the figures that will not do, before anything is trained.
+    """Refuses an output that is no .json file, before anything is trained.
 
     Raises:
-        UsageError: no .json file, or a folder.
+        UsageError: The name does not end in .json, or it is a folder.
     """
     if path.suffix != ".json" or path.is_dir():
         raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")

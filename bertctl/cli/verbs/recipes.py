@@ -239,16 +239,16 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
     """Writes a built-in recipe to a file; the command in its first line names the copy.
 
     Args:
-        name: of a built-in recipe.
-        destination: a file, or a folder (one that is there, or a name that ends in a slash).
-        overwrite: replace a file that is there.
+        name: Name of a built-in recipe.
+        destination: A file; or a folder, if it exists or ends in a slash.
+        overwrite: Whether an existing file is replaced.
 
     Returns:
         The file.
 
     Raises:
-        UsageError: no built-in recipe has this name, or the file is there.
-        UnavailableError: it can't be written.
+        UsageError: No built-in recipe has this name, or the file exists.
+        UnavailableError: The file can't be written.
     """
     source = builtin_recipes().get(name)
     if source is None:
