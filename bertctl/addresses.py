@@ -170,13 +170,13 @@ def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
 
 
 def _hub_remedy(kind: str, repository: str, file: str, *, is_model: bool) -> str:
-    """Returns what to do with the address of a Hub repository where a local path is needed.
+    """Returns what to type instead of the address of a Hub repository, as a local path is needed.
 
     Args:
         kind: `models`, `datasets` or `spaces`.
-        repository: Such as `user/name`, with `@revision` if that was given.
-        file: Path in the repository; empty for the whole of it.
-        is_model: Whether a model is asked for, which a hub id can name.
+        repository: Name of the repository, such as `user/name`, perhaps with `@revision`.
+        file: Path in the repository; empty for the whole repository.
+        is_model: Whether a model is needed, which a hub id can name, too.
     """
     identifier = repository.partition("@")[0]
     if is_model and kind == "models":
@@ -192,12 +192,12 @@ def _hub_remedy(kind: str, repository: str, file: str, *, is_model: bool) -> str
 
 
 def _output_remedy(address: str, scheme: str, repository: tuple[str, str, str] | None) -> str:
-    """Returns how to write to a local path, and copy that to an address.
+    """Returns the advice to write to a local path, and to copy that to the address.
 
     Args:
-        address: Such as `s3://bucket/run`.
-        scheme: What it begins with, such as `s3`.
-        repository: Kind, name and path of a Hub repository; None where the address is of none.
+        address: The address, such as `s3://bucket/run`.
+        scheme: Its scheme, such as `s3`.
+        repository: Kind, name and path of the Hub repository; None for any other address.
     """
     name = address.rstrip("/").rpartition("/")[2]
     if repository is not None or scheme == "hf":

@@ -60,10 +60,10 @@ def sorted_unique(numbers: NDArray[_Number]) -> NDArray[_Number]:
 
 
 def starts_of(lengths: ArrayLike) -> Ints:
-    """Returns (N + 1,) where each of N parts begins that lie one behind the other, and the end.
+    """Returns (N + 1,) the positions at which N adjacent parts begin, and the end of the last part.
 
     Args:
-        lengths: (N,) whole numbers; lengths 2, 3 and 1 give 0, 2, 5 and 6.
+        lengths: (N,) length of each part. Lengths 2, 3 and 1 give 0, 2, 5 and 6.
     """
     ends = np.cumsum(lengths)
     starts = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -72,10 +72,10 @@ def starts_of(lengths: ArrayLike) -> Ints:
 
 
 def positions_of(parts: Iterable[int], starts: Ints) -> Ints:
-    """Returns all positions of some parts, part by part.
+    """Returns all positions that some parts consist of, part by part.
 
     Args:
-        parts: Numbers of parts, at least one.
+        parts: Numbers of parts from 0 on, at least one.
         starts: (N + 1,) as `starts_of` returns them.
     """
     return np.concatenate([np.arange(starts[part], starts[part + 1]) for part in parts])

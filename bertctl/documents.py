@@ -155,7 +155,7 @@ def read_json_if_there(
 
     Raises:
         UnavailableError: The file can't be read.
-        BertctlError: Of `kind`, see `read_json`.
+        BertctlError: An error of `kind`, see `read_json`.
     """
     if not path.exists():
         return {}
@@ -328,9 +328,15 @@ def _parsed(
 ) -> dict[str, Any]:
     """Returns the JSON object that a text holds.
 
+    Args:
+        text: The text.
+        path: Its file.
+        place: The file, or a line of it, for messages: `FILE` or `FILE:LINE`.
+        kind: Class of the error for a text that is no JSON, or another value than an object.
+        remedy: What to do about such a text.
+
     Raises:
-        BertctlError: One of `kind`: the text is no JSON, or another value. Its message begins with
-            `place`: the file, or a line of it.
+        BertctlError: An error of `kind`.
     """
     require_room_for_json(text, path)
     try:
@@ -350,10 +356,17 @@ def _parsed(
 def _validated(
     values: Mapping[str, Any], model: type[Model], path: Path, place: str, remedy: str
 ) -> Model:
-    """Returns a JSON object's values as a document of ours.
+    """Returns the values of a JSON object as an instance of a model of `run_documents/`.
+
+    Args:
+        values: The values by key.
+        model: Class of the document.
+        path: File of the object.
+        place: The file, or a line of it, for messages.
+        remedy: What to do about values that don't fit.
 
     Raises:
-        DataError: They don't fit. Its message begins with `place`, and names the first such key.
+        DataError: The values don't fit the model. The message names the first such key.
     """
     from pydantic_core import ValidationError
 

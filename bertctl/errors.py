@@ -133,7 +133,7 @@ class UnknownLabelError(DataError):
 
 
 class HeadlessModelError(DataError):
-    """A model of which no task can take answers: it has no head, or one that no task has."""
+    """A model that can't predict for any task: it has no head, or a head that no task has."""
 
 
 class WholeFileError(DataError):
@@ -165,7 +165,7 @@ class DivergedError(BertctlError):
 
 
 class CollapsedError(DivergedError):
-    """A model that gives every example the same answer, where that is an error."""
+    """A model that gives every example the same answer, if that is treated as an error."""
 
     kind = "collapsed"
 

@@ -114,9 +114,14 @@ def _group_paths(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _levels(root: Path, path: str) -> Iterator[Path]:
-    """Yields the folder of a control group and those above it."""
-    # In a container the path may be the host's, which is not mounted: then the root is the
-    # container's own.
+    """Yields the folder of a control group, then the folders of the groups above it.
+
+    Args:
+        root: Folder where the groups are mounted.
+        path: Path of the group, as /proc/self/cgroup names it.
+    """
+    # In a container, this may be the path on the host, which is not mounted. Then the root is the
+    # group of the container.
     folder = root / path.lstrip("/")
     if not folder.is_dir():
         folder = root
@@ -129,9 +134,15 @@ def _levels(root: Path, path: str) -> Iterator[Path]:
 def _memory_of(
     folder: Path, limit_name: str, used_name: str, cache_name: str
 ) -> list[tuple[int, int | None]]:
-    """Returns limit and use of a control group's memory; nothing where it has no limit.
+    """Returns a control group's memory limit and the bytes in use; an empty list if unlimited.
 
-    Pages of files that are given back as soon as something else needs them count as free.
+    The cache of files does not count as used, because the system frees it when memory is needed.
+
+    Args:
+        folder: Folder of the group.
+        limit_name: Name of the file with the limit.
+        used_name: Name of the file with the bytes in use. None stands for them if it is missing.
+        cache_name: Name of the cache's entry in memory.stat.
     """
     limit = system_file(folder / limit_name).strip()
     if not limit.isdecimal():

@@ -10,16 +10,16 @@ Figures = Mapping[str, float | str]
 
 
 class Listener:
-    """Receives what a long job has to say.
+    """Receives the messages and the progress of a long job.
 
-    This one is silent; the command line has one that speaks.
+    This class drops them. The one of the command line prints them.
     """
 
     def say(self, text: str) -> None:
-        """One line of talk: what is about to happen, or has."""
+        """Receives a line about what is about to happen, or has happened."""
 
     def warn(self, text: str) -> None:
-        """Something the person should act on, though the job goes on."""
+        """Receives a warning: the job continues, but the user should know."""
 
     def advance(
         self,

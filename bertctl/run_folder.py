@@ -208,7 +208,7 @@ class RunFolder:
         refuse_input(path, replaces=True)
 
     def own_status(self) -> "StatusDocument | None":
-        """Returns status.json; None where it is not there, damaged, or another program's."""
+        """Returns status.json; None if it is missing, damaged, or another program's."""
         try:
             status = self.read_status()
         except BertctlError:
@@ -287,8 +287,8 @@ class RunFolder:
         return ""
 
     def why_of_sweep(self) -> str:
-        """Returns which sweep counts on this run, as a sentence; empty where none does."""
-        # No link of the last name is followed.
+        """Returns a sentence on the sweep that this run is a part of; empty without a sweep."""
+        # Links are followed up to the folder of the run, but not if the run itself is a link.
         cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100
         is_cell = cells.name == "cells" and (cells.parent / "plan.json").exists()
         if is_cell:
@@ -501,12 +501,12 @@ _CONTENT = {
 
 
 def _content(path: Path) -> list[Path]:
-    """Returns what is in a folder besides a lock and what a killed process left aside."""
+    """Returns the content of a folder, without its lock and what killed processes left in it."""
     return [entry for entry in path.iterdir() if entry.name != ".lock" and not entry.match(PARTS)]
 
 
 def default_folder(name: str, digest: str) -> Path:
-    """Returns runs/<recipe>-<first 8 of the hash>, with -2, -3, ... where that is taken.
+    """Returns a folder that does not exist: runs/<recipe>-<first 8 of the hash>, perhaps with -2.
 
     Args:
         name: Name of the recipe.
@@ -535,12 +535,18 @@ def refuse_export(folder: Path) -> None:
 
 
 def latest_folder(name: str, digest: str) -> Path | None:
-    """Returns the last of these folders that is there, or None."""
+    """Returns the newest folder that `default_folder` has named for a recipe; None if none exists.
+
+    Args:
+        name: Name of the recipe.
+        digest: Hash of the recipe, in hexadecimal.
+    """
     existing = list(itertools.takewhile(Path.exists, _folder_names(name, digest)))
     return existing[-1] if existing else None
 
 
 def _folder_names(name: str, digest: str) -> Iterator[Path]:
+    """Yields runs/NAME-HASH, runs/NAME-HASH-2, runs/NAME-HASH-3, ... without end."""
     base = Path("runs") / f"{name}-{digest[:8]}"
     yield base
     yield from (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))

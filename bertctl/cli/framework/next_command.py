@@ -13,8 +13,8 @@ def say_next(out: Output, text: str) -> None:
     """Writes the next command to stderr; nothing with `--quiet`.
 
     Args:
-        out: Of the command that ends now.
-        text: The command as it is typed; words in capitals stand for what only you know.
+        out: Prints the message.
+        text: The command as it is typed. Words in capitals stand for what the user has to fill in.
     """
     out.say(f"Next: {text}")
 
@@ -23,8 +23,8 @@ def use_of_run(run: Path, task: str) -> str:
     """Returns the command that uses a trained run.
 
     Args:
-        run: Its folder.
-        task: Its task, as the recipe names it.
+        run: The run's folder.
+        task: The run's task, as its recipe names it.
     """
     if task == PRETRAINING:
         return command("finetune FILE", model=run)
@@ -39,8 +39,8 @@ def use_of_sweep(folder: Path, chosen: str | None, task: str) -> str:
     """Returns the command that uses the chosen run of a sweep, or that trains its setting again.
 
     Args:
-        folder: Of the sweep.
-        chosen: Name of the recommended run; None where none was trained to its end.
+        folder: The sweep's folder.
+        chosen: Name of the recommended run; None if no run was trained to its end.
         task: The task, as the recipe names it.
     """
     from bertctl.run_folder import RunFolder

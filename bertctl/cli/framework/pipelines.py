@@ -117,10 +117,7 @@ def publish_checks(
 
 
 def publish_tables(out: Output, title: str, tables: Sequence[github.TextTable]) -> None:
-    """Writes tables into GitHub's step summary where there is one.
-
-    A summary that can't be written is a warning.
-    """
+    """Writes tables into GitHub's step summary, if there is one; failing is a warning."""
     _summarise(out, lambda n_bytes_left: github.tables_summary(title, tables, limit=n_bytes_left))
 
 

@@ -100,9 +100,9 @@ def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:
-    """Returns this process among those that share the work, and its listener.
+    """Returns the processes that share the work, as this one sees them, and a listener.
 
-    Only the first process is heard.
+    Messages of the first process are printed. The listener of any other process drops them.
     """
     shared = workers()
     return shared, out if shared.is_first else SILENT

@@ -192,9 +192,9 @@ class ProgressDisplay:
         return waited >= 0.25 * (now - job.began)
 
     def _title(self, phase: _Phase, now: float) -> str:
-        """Returns the names of a phase and of those around it, the outermost first.
+        """Returns the name of a phase after the names of the phases that it is a part of.
 
-        Those around it have their percentage and the time that is left, as in
+        These have their percentage and the time that is left, as in
         `training (25 %), 3 min left, evaluation`.
         """
         titles = []

@@ -622,7 +622,7 @@ def picked(*names: str | FieldOption) -> list[FieldOption]:
 
 
 def without(group: str, *flags: str) -> list[FieldOption]:
-    """Returns the options of a group but those with these flags."""
+    """Returns the options of a group, without the options that have these flags."""
     return [row for row in GROUPS[group] if row.flags not in flags]
 
 

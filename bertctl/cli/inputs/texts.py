@@ -167,7 +167,7 @@ class TextSource:
             tell_json_lines(n_json_lines, n_lines, source_name(source), listener)
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
-        """Yields the texts of a table, with pairs and ids where it has such columns."""
+        """Yields the texts of a table, with pairs and ids if the table has such columns."""
         from bertctl.config.recipe_sections import DataSection
         from bertctl.data.read_options import SkippedRows
         from bertctl.data.text_rows import TEXT_READER
@@ -190,7 +190,7 @@ class TextSource:
             skipped.finish(self.beside, listener)
 
     def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
-        """Yields all texts of the split as one chunk, with their pairs where it has a column."""
+        """Yields all texts of a data set's split as one chunk, with second texts if it has any."""
         from bertctl.config.recipe_sections import DataSection
         from bertctl.features.source import rows_of_split
 
@@ -284,7 +284,7 @@ takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
 
 
 def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
-    """Returns the format by what is in a file, else by its suffix, else lines."""
+    """Returns the format of a file: by its content, else by its suffix, else lines."""
     from bertctl.config.recipe_sections import DataSection
     from bertctl.data.files import detected_kind
     from bertctl.data.read_options import ReadOptions
@@ -300,7 +300,7 @@ def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
 
 
 def typed_text(argument: str, source: TextSource, *, to: str, such_as: str) -> str | None:
-    """Returns the text that was typed; None where a file, stdin or a data set gives the texts.
+    """Returns the text that was typed; None if the texts are in a file, on stdin or in a data set.
 
     Args:
         argument: What was typed: a text, a file, or -.

@@ -128,7 +128,7 @@ def _arms_table(document: dict[str, Any]) -> Shown:
 
 
 def _plan_table(document: dict[str, Any]) -> Shown:
-    """Returns what is to be trained, for how long, and the disk that it takes.
+    """Returns a table of both trainings with their steps, time and memory, and of the disk space.
 
     Args:
         document: The plan, as `--json` prints it.

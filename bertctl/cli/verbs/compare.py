@@ -92,8 +92,8 @@ def _narrow_differences(header: list[str], rows: list[list[str]]) -> list[Shown]
     A narrow terminal has no room for the column, nor for both ends of an interval on one line.
 
     Args:
-        header: Of the table; one column is `method`.
-        rows: Of the table; the first column is the metric.
+        header: Headers of the table; one of them is `method`.
+        rows: Rows of the table; the first cell is the metric.
     """
     from rich.text import Text
 

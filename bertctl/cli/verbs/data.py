@@ -197,7 +197,7 @@ def _recipe(
         out: Prints messages.
         settings: The options of the command line.
         subject: What was typed: one recipe, or up to three data files.
-        task: Of the files; None finds out by their columns.
+        task: Task of the files; None guesses it from the columns.
     """
     files = [name for name in subject if is_data_file(name)]
     if files:

@@ -164,7 +164,14 @@ def _refuse_what_trains_one_run(flags: RunFlags) -> None:
 def _traced(
     request: RecipeRequest, teacher: Path, layers: int | None, out: Output
 ) -> "TracedRecipe":
-    """Returns the recipe of a student, complete, and where its values come from."""
+    """Returns the complete recipe of a student, and where its values come from.
+
+    Args:
+        request: The teacher's recipe with the options that were typed.
+        teacher: The teacher's run folder.
+        layers: Number of the teacher's layers that the student takes; None if it was not typed.
+        out: Receives messages about the recipe.
+    """
     from bertctl.jobs.distill import student_options
 
     changed = student_options(teacher, layers=layers, model=request.options.get("model.name"))
@@ -266,7 +273,7 @@ def _check_student_folders(folders: list[Path], flags: RunFlags, *, compare_plai
     """Refuses run folders that can't be written, before any student is trained.
 
     Args:
-        folders: Of the students.
+        folders: Run folders of the students.
         flags: Whether a student may resume or overwrite.
         compare_plain: Whether the folders of students without a teacher are needed as well.
     """

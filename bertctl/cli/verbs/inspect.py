@@ -128,7 +128,7 @@ def _similarity_table(cka: Sequence[Sequence[float]], title: str) -> TableBlock:
 
     Args:
         cka: Similarity of each layer of the first model to each layer of the second one.
-        title: Of the table.
+        title: Title of the table.
     """
     rows = []
     for layer, similarities in enumerate(cka):

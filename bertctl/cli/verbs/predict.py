@@ -256,7 +256,7 @@ def _predict_with_several(
     keep_columns: str | None,
     skips: bool,
 ) -> None:
-    """Answers rows with several runs, and says what was written where there is a file.
+    """Predicts rows with several runs, and reports the files that were written, if any.
 
     Args:
         out: Prints the answer and messages.

@@ -101,11 +101,13 @@ def score(
 
 
 def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
-    """Yields a text with its unlikely tokens shaded and a table of tokens; of a pair both texts.
+    """Yields a text with its unlikely tokens shaded, then a table of its tokens.
+
+    Of a pair it yields both shaded texts, then which one is likelier.
 
     Args:
-        answer: Of one text: `text`, `pieces` and figures. Of a pair: two such, `good` and `bad`,
-            the first and the second one typed, and which is likelier.
+        answer: For one text: `text`, `pieces` and figures. For a pair: `good` and `bad`, the
+            answers for the first and the second text, and which of them is likelier.
     """
     from bertctl.reporting.document import Passage, ShadedWord, record_table
     from bertctl.reporting.explanations import coloured_passage
@@ -135,11 +137,12 @@ def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
         yield f"the {likelier} is likelier, by {abs(answer['difference']):.4f}"
 
 
-def _figures(of: Mapping[str, Any]) -> str:
+def _figures(answer: Mapping[str, Any]) -> str:
+    """Returns the log-likelihood and the pseudo-perplexity of one text, or of all texts."""
     return (
-        f"log-likelihood {of['log_likelihood']:.4f} of {of['tokens']:,} tokens, "
-        f"{of['per_token']:.4f} each; "
-        f"pseudo-perplexity {of['pseudo_perplexity']:.4g}"
+        f"log-likelihood {answer['log_likelihood']:.4f} of {answer['tokens']:,} tokens, "
+        f"{answer['per_token']:.4f} each; "
+        f"pseudo-perplexity {answer['pseudo_perplexity']:.4g}"
     )
 
 

@@ -35,7 +35,7 @@ _ROWS: Sequence[tuple[str, Callable[[Stats], str]]] = (
 
 
 def stats_view(by_name: Named) -> RenderableType:
-    """Returns all tables of one or two tokenizers, side by side where there are two."""
+    """Returns all tables of the statistics of one tokenizer, or of two tokenizers to compare."""
     parts: list[RenderableType] = [_figures(by_name), ""]
     for name, stats in by_name:
         parts += [_histogram(stats, f"texts by length in tokens{_of(name, by_name)}"), ""]
@@ -137,7 +137,7 @@ def _truncation(by_name: Named) -> Table:
 
 
 def _loss_cells(loss: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what truncation at one length loses, with its share where that is known."""
+    """Yields what truncation at one length loses, each figure with its share if that is known."""
     for figure in ("texts", "tokens", "windows", "most_windows"):
         cell = f"{loss[figure]:,}"
         if figure in stats:

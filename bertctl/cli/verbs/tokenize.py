@@ -228,9 +228,10 @@ def _check_answer(
 def _format(
     out: Output, layout: str | None, typed_texts: Sequence[str], output: Path | None
 ) -> str:
-    """Returns the format of the answer: that of `--format`, else one for where it is written.
+    """Returns the format of the answer: what `--format` names, else one that fits the destination.
 
-    That is the suffix of a file, the aligned view or tokens on a terminal, jsonl in a pipe.
+    A file gets the format of its suffix. A terminal gets the aligned view of typed texts, and the
+    tokens of files. A pipe gets jsonl.
 
     Args:
         out: Knows whether stdout is a terminal.
