@@ -141,8 +141,11 @@ def _memory_of(
     Args:
         folder: Folder of the group.
         limit_name: Name of the file with the limit.
-        used_name: Name of the file with the bytes in use. None stands for them if it is missing.
+        used_name: Name of the file with the bytes in use.
         cache_name: Name of the cache's entry in memory.stat.
+
+    Returns:
+        A list with one pair: limit and bytes in use, which are None if their file is missing.
     """
     limit = system_file(folder / limit_name).strip()
     if not limit.isdecimal():

@@ -553,9 +553,9 @@ def _folder_names(name: str, digest: str) -> Iterator[Path]:
 
 
 def models_inside(path: Path) -> list[Path]:
-    """Returns the folders of models of transformers within a folder.
+    """Returns the folders in a folder that have a model of transformers.
 
-    The newest checkpoint of a Trainer comes first.
+    The checkpoints of a Trainer come first, the newest one before the others.
     """
     if path.is_dir():
         models = [file.parent for file in path.glob("*/config.json")]
@@ -563,7 +563,10 @@ def models_inside(path: Path) -> list[Path]:
         models = []
 
     def order(folder: Path) -> tuple[int, str]:
+        """Returns a sort key: the negative step of a folder such as `checkpoint-500`, else 0."""
         step = folder.name.removeprefix("checkpoint-")
-        return -int(step) if step.isdecimal() else 0, folder.name
+        if step.isdecimal():
+            return -int(step), folder.name
+        return 0, folder.name
 
     return sorted(models, key=order)

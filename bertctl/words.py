@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-_MOVING = re.compile(
+_ESCAPED = re.compile(
     # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids,
     # byte-order marks
     "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -46,7 +46,7 @@ def as_number(value: Any) -> float:
 def number_with_sign(text: str) -> str | None:
     """Returns the number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`.
 
-    A number without a sign gives None.
+    It returns None for other texts, and for a number alone, such as `4.5`.
     """
     match = _SIGNED_NUMBER.fullmatch(text.strip())
     if match is None:
@@ -166,7 +166,7 @@ def harmless(text: str, *, keep: str = "") -> str:
             return character
         return _SHORT.get(character) or f"\\u{ord(character):04x}"
 
-    return _MOVING.sub(written, text)
+    return _ESCAPED.sub(written, text)
 
 
 def spoken(text: str) -> str:

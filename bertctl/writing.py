@@ -92,7 +92,7 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise
+        raise  # The reader of a pipe has left, which is no failure of the path.
     except OSError as error:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:

@@ -56,20 +56,20 @@ def finetune(
     strict: bool = False,
     listener: Listener | None = None,
 ) -> Run:
-    """Trains a model as a recipe says, and returns the finished run.
+    """Trains a model by a recipe, and returns the finished run.
 
-    It is fine-tuning, few-shot training or pretraining.
+    The recipe may be for fine-tuning, few-shot training or pretraining.
 
     Rows can be given in memory: mappings, or a data frame of pandas, Polars, pyarrow or `datasets`.
-    Their columns are guessed as those of a file, and the run folder keeps them, so that a split can
-    be scored later; with `evaluation.keep_text` false it does not.
+    Their columns are guessed, as for a file. The run folder keeps the rows, so that a split can be
+    scored later, unless `evaluation.keep_text` is false.
 
     Args:
         recipe: A recipe, or the name or file of one. None is the task that the rows are for.
         fields: Fields to set, where `recipe` is a name or a file.
         train: Training rows.
         validation: Rows to score. Default: a share of the training rows.
-        test: Test rows, which are scored where `evaluation.splits` or `Run.evaluate` names them.
+        test: Test rows, which are scored if `evaluation.splits` or `Run.evaluate` names them.
         output: The run folder; `runs/<recipe>-<hash>` by default.
         resume: Whether to go on with the run in the folder: True where there must be one, "if any"
             where there may be.
@@ -191,7 +191,8 @@ def sweep(
         BertctlError: Any refusal of recipe, settings, rows or model; or that of the first run that
             failed.
     """
-    # Threads of torch that have computed do not survive a fork.
+    # Processes of runs are forked from this one, unless torch is loaded: its threads would be
+    # missing in a fork.
     forks = "torch" not in sys.modules
     from bertctl.sweeps.conclude import conclude
     from bertctl.sweeps.grid import read_seeds

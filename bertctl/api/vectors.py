@@ -206,10 +206,14 @@ def _request(fields: Mapping[str, Any], **options: str | None) -> VectorRequest:
 
 
 def _texts(texts: str | RowsInMemory, name: str) -> MemoryFile:
-    """Returns texts as a file in memory; a text alone is one of them.
+    """Returns a text, texts or rows as a file in memory.
+
+    Args:
+        texts: What was given to a function of this module.
+        name: Name of the function's parameter, for messages.
 
     Raises:
-        UsageError: There are none.
+        UsageError: No text was given.
     """
     rows = [texts] if isinstance(texts, str) else texts
     file = memory_file(rows, name)

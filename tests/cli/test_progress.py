@@ -317,24 +317,27 @@ def test_a_phase_whose_last_step_is_done_has_no_share_of_less_than_all():
     """The share counts the scoring that comes after the steps: `8/8 (90 %)` said two things."""
     last = _Phase(
         "training",
-        0.0,
-        (0, 0.0),
+        began=0.0,
+        units_at_start=0,
+        share_at_start=0.0,
         done=8,
         total=8,
         share=0.9,
     )
     inside = _Phase(
         "training",
-        0.0,
-        (0, 0.0),
+        began=0.0,
+        units_at_start=0,
+        share_at_start=0.0,
         done=4,
         total=8,
         share=0.45,
     )
     over = _Phase(
         "training",
-        0.0,
-        (0, 0.0),
+        began=0.0,
+        units_at_start=0,
+        share_at_start=0.0,
         done=8,
         total=8,
         share=1.0,

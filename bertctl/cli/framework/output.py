@@ -396,11 +396,15 @@ def console_of(stream: Any) -> "Console":
 
     is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     environ = _environment_for_rich()
-    # Messages in a pipe are never folded, only answers.
+    # Off a terminal, only answers are folded, and only if COLUMNS is set.
     if stream is sys.stdout and not is_terminal:
-        pipe_width = int(environ.get("COLUMNS", 0))
+        typed_width = int(environ.get("COLUMNS", 0))
     else:
-        pipe_width = 0
+        typed_width = 0
+    if is_terminal:
+        width = None  # rich asks the terminal
+    else:
+        width = typed_width or _PIPE_WIDTH
     if not wants_colours(stream):
         colours: Literal["auto", "standard"] | None = None
     elif is_terminal:
@@ -410,12 +414,12 @@ def console_of(stream: Any) -> "Console":
     return HarmlessConsole(
         file=stream,
         _environ=environ,
-        width=None if is_terminal else pipe_width or _PIPE_WIDTH,
+        width=width,
         force_terminal=is_terminal,
         color_system=colours,
         highlight=False,
         markup=False,
-        soft_wrap=not is_terminal and not pipe_width,
+        soft_wrap=not is_terminal and not typed_width,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bertctl.cli.framework.folding import Decorator, folds, option
 from bertctl.cli.framework.output import Output
@@ -51,13 +52,12 @@ def takes_report_files(*left_out: str) -> Decorator:
         left_out: Names of the options that the verb does not have.
     """
     options = [option for option in _OPTIONS if option.name not in left_out]
-    return folds(
-        [],
-        options,
-        lambda arguments: ReportFiles(
-            **{option.name: arguments.pop(option.name) for option in options}
-        ),
-    )
+
+    def fold(arguments: dict[str, Any]) -> ReportFiles:
+        """Removes these options from a verb's arguments, and returns them as one value."""
+        return ReportFiles(**{option.name: arguments.pop(option.name) for option in options})
+
+    return folds(before=[], after=options, fold=fold)
 
 
 def publish_checks(

@@ -32,8 +32,9 @@ class _Phase:
     Attributes:
         name: Name of the phase, as it is shown.
         began: Time of the phase's first report, in seconds of `time.monotonic`.
-        start: Units and share of the work that were done at the first report. Rates are computed
-            from there on: a resumed run had some, and the first unit often takes longer.
+        units_at_start: Units that were finished at the first report. Rates are computed from there
+            on: a resumed run had some, and the first unit often takes longer.
+        share_at_start: Share of the work that was finished then.
         heard: Time of the phase's last report.
         done: Units that are finished, such as steps or rows.
         total: Units in all; 0 where the job does not know.
@@ -43,7 +44,8 @@ class _Phase:
 
     name: str
     began: float
-    start: tuple[int, float]
+    units_at_start: int
+    share_at_start: float
     heard: float = 0.0
     done: int = 0
     total: int = 0
@@ -59,11 +61,10 @@ class _Phase:
             now: `time.monotonic()`. The time since the phase's last report is taken off.
         """
         share = self.share or 0.0
-        share_at_start = self.start[1]
-        if share <= share_at_start:
+        if share <= self.share_at_start:
             return ""
         seconds_so_far = self.heard - self.began
-        seconds_from_report = seconds_so_far * (1 - share) / (share - share_at_start)
+        seconds_from_report = seconds_so_far * (1 - share) / (share - self.share_at_start)
         seconds = seconds_from_report - (now - self.heard)
         # Whole seconds: `human_seconds` gives short times with a decimal.
         text = human_seconds(max(0, round(seconds))).replace(".0 s", " s")
@@ -77,7 +78,7 @@ class _Phase:
         Args:
             now: `time.monotonic()`.
         """
-        units = self.done - self.start[0]
+        units = self.done - self.units_at_start
         seconds = max(now - self.began, 1e-9)
         rate = units / seconds
         figure_names = [text.partition(" ")[0] for text in self.figures]
@@ -133,7 +134,12 @@ class ProgressDisplay:
         if share is None and total:
             share = done / total
         if name not in self._phases:
-            self._phases[name] = _Phase(name, now, (done, share or 0.0))
+            self._phases[name] = _Phase(
+                name,
+                began=now,
+                units_at_start=done,
+                share_at_start=share or 0.0,
+            )
             is_new_job = len(self._phases) == 1
             if is_new_job:
                 # Its first line is due as if a line had been written now.
@@ -179,16 +185,16 @@ class ProgressDisplay:
     def _is_due(self, phase: _Phase, now: float) -> bool:
         """Returns whether it is time for the next line about a phase.
 
-        The docstring of the module has the rule: it goes by the time and by the share of the work
-        since the last line.
+        Since the last line, 30 s have to pass, and 5 % of the job have to be done. In a part of the
+        job, or if its length is unknown, a quarter of the time so far has to pass instead of 5 %.
         """
         waited = now - self._line_at
         if waited < _SECONDS_BETWEEN_LINES:
             return False
-        job = next(iter(self._phases.values()))  # the phase that began first has all others in it
+        # The phase that began first is the job. All other phases are parts of it.
+        job = next(iter(self._phases.values()))
         if phase is job and phase.share is not None:
             return phase.share - self._line_share >= _SHARE_BETWEEN_LINES
-        # A part of the job, or a job of unknown length: a quarter of the time so far.
         return waited >= 0.25 * (now - job.began)
 
     def _title(self, phase: _Phase, now: float) -> str:

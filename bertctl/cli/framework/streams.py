@@ -45,7 +45,7 @@ class _Door(io.FileIO):
         self._lost = current().part(_Streams).lost
 
     def write(self, data: Any, /) -> int:
-        """Writes bytes; from the first failure on, which is kept, they go to the null device."""
+        """Writes bytes. After a failure, which `lost` returns, they go to the null device."""
         try:
             return os.write(self.fileno(), data)
         except OSError as error:
@@ -172,17 +172,17 @@ def data() -> Iterator[TextIO]:
 
 
 def stdout_file() -> Path | None:
-    """Returns the file that stdout was sent to.
+    """Returns the file that stdout is redirected to; None for a terminal or a pipe.
 
-    None for a terminal, a pipe, or where the system does not say.
+    It is also None on systems without /proc, and if the file has been deleted or renamed.
     """
     try:
-        target = os.fstat(1)
+        stdout = os.fstat(1)
         path = Path("/proc/self/fd/1").readlink()
-        is_there = stat.S_ISREG(target.st_mode) and os.path.samestat(target, path.stat())
+        is_file_of_path = stat.S_ISREG(stdout.st_mode) and os.path.samestat(stdout, path.stat())
     except OSError:
         return None
-    return path if is_there else None
+    return path if is_file_of_path else None
 
 
 def flush() -> None:

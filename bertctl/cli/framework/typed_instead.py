@@ -96,15 +96,16 @@ def _who_has_it(verbs: Sequence[str]) -> str:
 
 
 def argument_hint(command: str, words: str) -> str:
-    """Returns what to type in place of arguments that a verb has no place for.
+    """Returns what to type instead of further arguments, which a verb does not take.
 
     Args:
         command: The verb.
-        words: What was typed, the words parted by blanks.
+        words: The further arguments, separated by blanks.
     """
     suggestion = other_names("arguments").get(command)
     if suggestion:
-        return f"use {suggestion.format(shlex.quote(words.split(' ')[0]))}"
+        first_word = words.split(" ")[0]
+        return f"use {suggestion.format(shlex.quote(first_word))}"  # it stands for `{}`
     return ""
 
 
@@ -143,7 +144,10 @@ def _long(options: Sequence[str]) -> list[str]:
 
 
 def _verbs_with(flag: str) -> list[str]:
-    """Returns the verbs that have an option of exactly this name."""
+    """Returns the verbs that have an option of exactly this name, such as `--epochs`.
+
+    For short flags, such as `-k`, it returns none: a letter means something else to each verb.
+    """
     if not flag.startswith("--"):
         return []
     verbs = []

@@ -109,7 +109,11 @@ def adapt(
 
 
 def _arms_table(document: dict[str, Any]) -> Shown:
-    """Returns a line for each arm: its scores over the seeds."""
+    """Returns a table with the scores over the seeds, without and with pretraining.
+
+    Args:
+        document: The answer with `--json`. Its `arms` are these two, by name.
+    """
     from bertctl.reporting.summary import figure
 
     names = ("mean", "deviation", "min", "max")

@@ -62,6 +62,7 @@ def _answer(comparison: dict[str, Any], width: int) -> list[Shown]:
 
     from bertctl.reporting.comparison_tables import tables
 
+    # From the 27th run on, the letter is a number.
     names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(comparison["runs"]))]
     parts: list[Shown] = [
         f"{name}  {path}" for name, path in zip(names, comparison["runs"], strict=True)

@@ -108,7 +108,12 @@ def _training_on(
     if not is_data_file(subject[0]):
         return training_command(settings, subject[0], task)
     by_split = dict(zip(_splits_of(subject), subject, strict=True))
-    name = task if has_task else by_split.pop("train")
+    if has_task:
+        # `finetune TASK --train-file FILE ...`
+        name = task
+    else:
+        # `finetune FILE ...`
+        name = by_split.pop("train")
     files: dict[str, object] = {f"{split}_file": file for split, file in by_split.items()}
     return training_command(settings, name, task, **files)
 

@@ -84,8 +84,8 @@ def _grep(out: Output, regex: str, words: str) -> None:
 
     Args:
         out: Prints the answer.
-        regex: As typed; upper and lower case are one.
-        words: A topic typed beside it, which is refused.
+        regex: The regular expression as it was typed. Upper and lower case are not distinguished.
+        words: A topic that was typed as well, which is refused; else empty.
     """
     if words:
         raise UsageError(

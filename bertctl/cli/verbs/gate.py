@@ -149,6 +149,7 @@ def _answer(result: "GateResult") -> list[Shown]:
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
     for judgement in result.judgements:
         value, low, high = judgement.estimate
+        # The estimate of a change, such as a drop, always has a sign.
         if judgement.change is not None:
             sign = "+"
         else:

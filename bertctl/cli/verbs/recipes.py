@@ -218,6 +218,7 @@ def validate(
         {"recipe": recipe, "ok": error is None, "problems": _sentences(error)}
         for recipe, error in errors_by_recipe.items()
     ]
+    # The first error gives the exit code of the command: the lowest one.
     errors = sorted(filter(None, errors_by_recipe.values()), key=lambda error: error.exit_code)
     out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
     if errors:

@@ -105,12 +105,13 @@ def _explained(out: Output, material: "RunContents", n_errors: int) -> "Section"
     else:
         wrong = []
     with out.third_party_kept():
-        # There are no more rows than these: the faithfulness is measured on each one.
+        # Faithfulness is measured on all of these rows, as they are few.
         settings = Asked(faithful_rows=n_errors)
         explainer = Explainer(open_run(material.folder.path, listener=out), settings)
-        lines = explainer.explain(
-            [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
-        )
+        chunks = []
+        if wrong:
+            chunks.append(answered_rows(explainer.run, wrong))
+        lines = explainer.explain(chunks, total=len(wrong), listener=out)
         explained = [
             {"gold": line["gold"], **explanation}
             for line, explanation in zip(wrong, lines, strict=True)

@@ -76,17 +76,18 @@ def rm(
     """
     from bertctl.run_folder import RunFolder
 
-    by_place = {os.path.abspath(path): path for path in runs}  # noqa: PTH100
-    folders = [RunFolder(path) for path in by_place.values()]
+    # By absolute paths, as one folder may be named twice.
+    paths = {os.path.abspath(path): path for path in runs}  # noqa: PTH100
+    folders = [RunFolder(path) for path in paths.values()]
     refusals = [reason for folder in folders if (reason := folder.why_kept())]
     if refusals:
         raise UsageError("\n  ".join(["nothing was deleted:", *refusals]))
     for folder in folders:
-        gone = folder.delete()
-        out.say(
-            f"deleted: {folder.path}"
-            + ("" if gone else "; its folder stays, for what else is in it")
-        )
+        is_folder_gone = folder.delete()
+        message = f"deleted: {folder.path}"
+        if not is_folder_gone:
+            message += "; its folder stays, for what else is in it"
+        out.say(message)
     out.answer(
         {"deleted": [str(folder.path) for folder in folders]},
         f"{count(len(folders), 'run')} deleted",

@@ -222,8 +222,8 @@ def _dry_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with the number of runs, time and disk.
 
     Args:
-        document: The plan, as `--json` prints it. `halving` is None if all runs train to their end;
-            otherwise only the best runs go on after each rung, a number of steps.
+        document: The plan, as `--json` prints it. With `--halving`, runs pause after some steps (a
+            rung), and only the best of them continue; `halving` has their numbers, else None.
     """
     from bertctl.words import human_bytes, human_seconds
 

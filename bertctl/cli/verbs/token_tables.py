@@ -155,7 +155,9 @@ def word_table(title: str, words: Sequence[Mapping[str, Any]]) -> Table:
         right=("times",),
     )
     for word in words:
-        tokens = " ".join(word["pieces"][:_SHOWN]) + (" …" if len(word["pieces"]) > _SHOWN else "")
-        # [UNK] is no markup.
+        tokens = " ".join(word["pieces"][:_SHOWN])
+        if len(word["pieces"]) > _SHOWN:
+            tokens += " …"
+        # As `Text`, a token such as [UNK] is not read as markup.
         table.add_row(Text(shorten(word["word"], 40)), f"{word['count']:,}", Text(tokens))
     return table
