@@ -266,8 +266,8 @@ class MemoryGuard:
     def check(self, n_read: int, n_expected: int = 0) -> None:
         """Refuses to read on if the rows of a file will not fit into memory.
 
-        The first call only notes how much memory is used and free. Later calls compare: what the
-        process has taken since then, the rows have taken.
+        The first call only notes how much memory is used and free. Later calls assume that the rows
+        take what the process has taken since then.
 
         Args:
             n_read: Rows that were read so far.

@@ -106,6 +106,7 @@ def _show_embeddings(out: Output, model: str, text: str, pair: str | None) -> No
     tokens = []
     for token in walked["tokens"]:
         row = {name: token[name] for name in ("position", "token", "id", "segment")}
+        # As in mathematics, |word| is the length of the vector `word`.
         row |= {f"|{kind}|": norm for kind, norm in token["norms"].items()}
         tokens.append(row)
     states = []

@@ -90,7 +90,7 @@ def lr_find(
 
 
 def check_file(path: Path) -> None:
-    """Refuses an output that is no .json file, before anything is trained.
+    """Refuses an output that can't be a .json file, before anything is trained.
 
     Raises:
         UsageError: The name does not end in .json, or it is a folder.
