@@ -60,7 +60,7 @@ class AppendedFile:
                     unwritten = unwritten[n_written:]
                 self._size += len(data)
             except OSError:
-                # Restores the size before this call: what was written of the data goes.
+                # A part of the data may have been written. It is removed.
                 with suppress(OSError):
                     self._cut()
                 raise
@@ -69,7 +69,7 @@ class AppendedFile:
         """Saves the file to disk, so that it survives a loss of power.
 
         Args:
-            head: Bytes that replace the first ones of the file before.
+            head: Bytes to write over the beginning of the file first.
 
         Returns:
             The file's size in bytes.

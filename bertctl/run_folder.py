@@ -94,7 +94,9 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
     if not patient:
         operation |= fcntl.LOCK_NB
 
-    refuse_links(*(lock.parent / name for name in (*_CONTENT, "cells") if name))
+    # Nothing may be written through a link that stands for a folder of a run or of a sweep.
+    folder_names = [name for name in (*_CONTENT, "cells") if name]
+    refuse_links(*(lock.parent / name for name in folder_names))
     with failures_of(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(open_in_place(lock, os.O_RDWR | os.O_APPEND), "a+", encoding="utf-8")

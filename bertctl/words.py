@@ -170,15 +170,18 @@ def harmless(text: str, *, keep: str = "") -> str:
 
 
 def spoken(text: str) -> str:
-    """Returns lines as they may stand in any log.
-
-    Nothing in them is a control character or a workflow command.
+    """Returns lines whose control characters and workflow commands are escaped, for any log.
 
     GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it,
-    Azure's `##vso[...]`. Their second character is written as a code, as in JSON.
+    Azure's `##vso[...]`. The second colon or `#` is escaped, as in JSON.
     """
+
+    def with_escaped_end(match: re.Match[str]) -> str:
+        last_character = match[0][-1]
+        return f"{match[0][:-1]}\\u{ord(last_character):04x}"
+
     escaped = harmless(text, keep="\n\t")
-    return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", escaped)
+    return _COMMAND.sub(with_escaped_end, escaped)
 
 
 def first_difference(text: str, other: str) -> int:

@@ -72,10 +72,10 @@ def replacing(path: Path) -> Iterator[Path]:
                     target = path / file.relative_to(aside)
                     target.parent.mkdir(exist_ok=True)
                     file.replace(target)
-                _sync(path, with_content=False)
+                _sync(path, with_content=False)  # the new names of the files
             else:
                 aside.replace(path)
-                _sync(path.parent, with_content=False)
+                _sync(path.parent, with_content=False)  # the new name
 
 
 @contextmanager

@@ -73,19 +73,20 @@ def similarity(
 
     Args:
         first: A text; texts; or rows with two columns of texts, which may have people's scores.
-        second: What it is compared with, row by row.
+        second: A text or texts to compare `first` with, row by row.
         model: A name, a folder, a hub id or a run folder.
-        every: Whether to compare each text of the one with each of the other; without `second`,
-            those of `first` with each other.
+        every: Whether to compare all pairs: each text of `first` with each text of `second` or,
+            without `second`, the texts of `first` with each other.
         layer: Layer by number or name. Default: the last.
-        pooling: How a text's vector is made of its tokens'. Default: as the model's folder says,
-            else the mean.
-        measure: Measure of two vectors. Default: as the model's folder says, else the cosine.
+        pooling: How the vectors of tokens become one vector of their text. Default: the setting in
+            the model's folder, else the mean.
+        measure: Measure of two vectors. Default: the setting in the model's folder, else the
+            cosine.
         fields: Recipe fields, such as `data.text_column`.
         listener: Receives progress messages.
 
     Returns:
-        `count`; correlations with people's scores, where there are such; and `answers`, one for
+        `count`; correlations with people's scores, if the rows have them; and `answers`, one for
         each pair.
 
     Raises:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: "Sequence[str] | None" = None) -> int:
-    """Runs one command line in a process that goes on afterwards, as it was before.
+    """Runs one command line, and leaves the process as it was before.
 
     It can be called in any thread; commands in several threads take turns. It prints to
     `sys.stdout` and `sys.stderr` as they are, and handles no signals: Ctrl-C raises in the main
     thread as in any Python.
 
     Args:
-        argv: Arguments without the program's name; those of `sys.argv` where it is None.
+        argv: Arguments without the program's name; None takes those of `sys.argv`.
 
     Returns:
         The exit code, one of `ExitCode`.

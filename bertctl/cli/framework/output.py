@@ -104,8 +104,12 @@ class Output(Listener):
         # first line (head, grep -q) then doesn't cut off the rest.
         with self.answers:
             for part in parts:
-                drawn = rich_table(part) if isinstance(part, TableBlock) else part
-                self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
+                if isinstance(part, TableBlock):
+                    self.answers.print(rich_table(part))
+                elif isinstance(part, str):
+                    self.answers.print(_text(part))
+                else:
+                    self.answers.print(part)
 
     def deliver(self) -> None:
         """Writes the JSON document of `--json` to stdout, at the end of the command.

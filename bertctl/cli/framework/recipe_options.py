@@ -608,7 +608,8 @@ def picked(*names: str | FieldOption) -> list[FieldOption]:
     """Returns the options of recipe fields that a verb has.
 
     Args:
-        names: Groups of options (`compute`), flags of single ones (`--scheme`), or options.
+        names: Names of groups of options (`compute`), flags of single options (`--scheme`), or
+            options themselves.
     """
     options: list[FieldOption] = []
     for name in names:

@@ -1,6 +1,6 @@
 """`bertctl cluster`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -115,6 +115,20 @@ def cluster(
             for row_id, number, text in clustered
         )
         arguments.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
+    _say_clusters(out, sizes, spread)
+
+
+def _say_clusters(
+    out: Output, sizes: Sequence[Mapping[str, Any]], spread: Mapping[str, Any] | None
+) -> None:
+    """Reports the size and the words of each cluster, and how well the clusters are separated.
+
+    Args:
+        out: Prints the messages.
+        sizes: The clusters, as `_size` describes them.
+        spread: The silhouette, with the number of texts that it was computed on; None if it could
+            not be computed.
+    """
     for size in sizes:
         copies = size["texts"] - size["different"]
         if copies:

@@ -72,7 +72,7 @@ def predict(
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
     """
-    from bertctl.inference.layouts import check_format, check_known, layout_of
+    from bertctl.inference.layouts import check_known, layout_of
     from bertctl.inference.several_runs import split_paths
     from bertctl.inference.shards import Sharing
 
@@ -120,6 +120,55 @@ def predict(
             skips=on_error == "skip",
         )
         return
+    _predict_with_one(
+        out,
+        arguments,
+        options,
+        sharing,
+        output=output,
+        answers_file=answers_file,
+        layout=layout,
+        overwrite=overwrite,
+        safe_csv=safe_csv,
+        top_k=top_k,
+        keep_columns=keep_columns,
+        skips=on_error == "skip",
+    )
+
+
+def _predict_with_one(
+    out: Output,
+    arguments: RowsGiven,
+    options: Mapping[str, Any],
+    sharing: "Sharing",
+    *,
+    output: Path | None,
+    answers_file: Path | None,
+    layout: str,
+    overwrite: bool,
+    safe_csv: bool,
+    top_k: int | None,
+    keep_columns: str | None,
+    skips: bool,
+) -> None:
+    """Predicts rows with one run, and reports the files that were written, if any.
+
+    Args:
+        out: Prints the answer and messages.
+        arguments: The run, the rows and the options of the run.
+        options: Fields of the recipe that the command line changes.
+        sharing: The share of the work that this command does.
+        output: OUT, as it was typed; None writes to stdout.
+        answers_file: The file of this command's answers; it differs from OUT for a shard.
+        layout: Layout of the answers.
+        overwrite: Whether files of the GLUE layout are replaced.
+        safe_csv: Whether cells that a spreadsheet would run are made harmless.
+        top_k: How many of the likeliest labels are written per row; None for all.
+        keep_columns: Columns of the input to carry over, as typed.
+        skips: Whether rows that can't be read are skipped, and counted.
+    """
+    from bertctl.inference.layouts import check_format
+
     trained = arguments.open(options, out)
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
@@ -129,10 +178,7 @@ def predict(
 
     workers, listener = this_worker(out)
     # Collects the rows that can't be read. Without it, the first such row is an error.
-    if on_error == "skip":
-        skipped = SkippedRows()
-    else:
-        skipped = None
+    skipped = SkippedRows() if skips else None
     if layout == "json":
         stdout = streams.buffered()
     else:
