@@ -436,7 +436,7 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
     """Ends the command with an error if the data has errors, or with `strict` if it has warnings.
 
     Raises:
-        DataError: The data has some.
+        DataError: The data has errors, or warnings that `strict` refuses.
     """
     errors = report.of("error")
     warnings = report.of("warning")

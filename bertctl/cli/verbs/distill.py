@@ -143,7 +143,7 @@ def _layer_numbers(typed: str | None) -> list[int]:
 
 
 def _refuse_what_trains_one_run(flags: RunFlags) -> None:
-    """Refuses flags that several trainings in one command don't have.
+    """Refuses flags that only work if a command trains a single run.
 
     Raises:
         UsageError: Several processes, or a dry run.

@@ -162,7 +162,7 @@ def markdown(text: str) -> "Markdown":
 
     class WholeTable(TableElement):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            """Yields what rich makes of a table in Markdown; its columns fold as described."""
+            """Yields the table that rich makes of one in Markdown, with columns that fold."""
             for table in super().__rich_console__(console, options):
                 if isinstance(table, Table):
                     for column in table.columns:

@@ -23,10 +23,13 @@ from bertctl.cli.framework.recipe_options import (
     takes_run,
 )
 from bertctl.errors import UsageError
+from bertctl.progress import Listener
+from bertctl.runtime.launch import Workers
 from bertctl.words import command
 
 if TYPE_CHECKING:
     from bertctl.data.file_lists import FileList
+    from bertctl.inference.trained_run import TrainedRun
 
 
 @takes_run(
@@ -282,12 +285,12 @@ def _folder_of(
 
 def _decide(
     out: Output,
-    run: Any,
+    run: "TrainedRun",
     split: str | None,
     calibrate: bool,
     threshold: str | None,
-    workers: Any,
-    listener: Any,
+    workers: Workers,
+    listener: Listener,
 ) -> None:
     """Fits a temperature or a threshold on a split, stores it in the run, and prints its effect.
 

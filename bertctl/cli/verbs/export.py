@@ -87,7 +87,12 @@ def export(
 
 
 def _sentences(result: "ExportResult", output: Path) -> list[str]:
-    """Returns the answer for people."""
+    """Returns sentences on an export: what was proved, what it costs, and where it is.
+
+    Args:
+        result: The export, or what it failed at.
+        output: The export's folder.
+    """
     proof = result.proof
     if result.failures:
         return [

@@ -180,11 +180,12 @@ def _check(out: Output, lock: "Lock", needs: "Sequence[Need]") -> None:
         needs: Functions that read what recipes need, and so check its local files, too.
 
     Raises:
-        BertctlError: There is such a file.
+        BertctlError: A file is missing or differs.
     """
     from bertctl.catalog.lock import LOCKED
     from bertctl.fetching import fetch as fetching
 
+    # From here on, only what this lock lists may be read.
     current().set_variable(LOCKED, str(lock.path))
     problems = fetching.check(lock, needs)
     out.answer({"lock": str(lock.path), "problems": [problem.message for problem in problems]})

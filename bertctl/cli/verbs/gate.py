@@ -128,7 +128,7 @@ def gate(
 
 
 def _named_as_options(result: "GateResult") -> "GateResult":
-    """Returns the verdict in the words of the command line."""
+    """Returns the result with settings in its messages named as options: `--max-length N`."""
     judgements = tuple(
         replace(
             judgement,

@@ -167,8 +167,11 @@ def diff(
         table.add_row(row["field"], *map(shown, row["values"]), _MOVES[row["moves_numbers"]])
     surely = sum(row["moves_numbers"] is True for row in rows)
     perhaps = sum(row["moves_numbers"] is None for row in rows)
+    if not rows:
+        out.answer(comparison, "nothing differs")
+        return
     summary_line = f"{count(len(rows), 'difference')}: {surely} move numbers, {perhaps} perhaps"
-    out.answer(comparison, *([table, summary_line] if rows else ["nothing differs"]))
+    out.answer(comparison, table, summary_line)
 
 
 def cp(

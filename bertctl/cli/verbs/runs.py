@@ -137,7 +137,10 @@ def gc(
     }
     outcome = "would be deleted" if dry_run else "deleted"
     summary_line = f"{count(len(deleted), 'run')} of {len(runs)} {outcome}, {human_bytes(freed)}"
-    out.answer(document, *([_table(deleted)] if deleted else []), summary_line)
+    parts: list[Shown] = [summary_line]
+    if deleted:
+        parts.insert(0, _table(deleted))
+    out.answer(document, *parts)
 
 
 COMMANDS = {"ls": ls, "rm": rm, "gc": gc}

@@ -269,11 +269,11 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
     return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(file_name)}", only=fields)
 
 
-def _plan(job: Any, path: str) -> dict[str, Any]:
+def _plan(job: "Job", path: str) -> dict[str, Any]:
     """Returns the JSON answer of a dry run.
 
     Args:
-        job: The prepared `Job`.
+        job: Everything that the run needs, read and checked.
         path: Folder that the run would be in.
     """
     return {
@@ -308,7 +308,7 @@ def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
     return fit
 
 
-def _plan_table(job: Any) -> Shown:
+def _plan_table(job: "Job") -> Shown:
     """Returns the plan of a run as a short table for a terminal: rows, steps and memory."""
     from bertctl.words import count, human_bytes
 
