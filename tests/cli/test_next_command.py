@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.cli.framework.next_command import training_command, use_of_run, use_of_sweep
-from bertctl.cli.framework.recipe_options import RecipeRequest
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.config.task_names import PRETRAINING
 from bertctl.tasks.registry import TASKS
 

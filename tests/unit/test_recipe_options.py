@@ -15,13 +15,12 @@ from bertctl.cli.framework.recipe_options import (
     FLAGS,
     GROUPS,
     FieldOption,
-    RecipeRequest,
-    RunRequest,
     picked,
     takes_recipe,
     takes_run,
     without,
 )
+from bertctl.cli.framework.recipe_requests import RecipeRequest, RunRequest
 from bertctl.config.field_docs import field_docs
 from bertctl.config.problems import field_schema
 from bertctl.config.schema import fields

@@ -4,7 +4,8 @@ import shlex
 from pathlib import Path
 
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import SWITCHES, RecipeRequest
+from bertctl.cli.framework.recipe_options import SWITCHES
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.config.task_names import PRETRAINING, verb_of
 from bertctl.words import command
 

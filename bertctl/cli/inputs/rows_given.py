@@ -15,11 +15,11 @@ from bertctl.cli.framework.recipe_options import (
     LOCKED_OPTION,
     FieldOption,
     ModelArgument,
-    RunRequest,
     by_field,
     lock,
     picked,
 )
+from bertctl.cli.framework.recipe_requests import RunRequest
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 

@@ -9,7 +9,8 @@ import typer
 from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.next_command import say_next
 from bertctl.cli.framework.output import Output, Shown, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.cli.verbs.pretrain import corpus_recipe
 from bertctl.words import command
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import RunRequest, picked, takes_run
+from bertctl.cli.framework.recipe_options import picked, takes_run
+from bertctl.cli.framework.recipe_requests import RunRequest
 from bertctl.errors import UsageError
 from bertctl.words import count
 

@@ -15,7 +15,8 @@ from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.cli.framework.recipe_options import takes_recipe, without
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.findings import Check, Verdict

@@ -8,7 +8,8 @@ import typer
 
 from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output, Shown
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
 from bertctl.errors import UsageError
 from bertctl.words import count

@@ -10,7 +10,8 @@ from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.errors import UsageError, all_of
 
 _MAIN_PACKAGES = (

@@ -18,10 +18,10 @@ from bertctl.cli.framework.recipe_options import (
     MergeOption,
     OnErrorOption,
     OverwriteOption,
-    RunRequest,
     ShardOption,
     takes_run,
 )
+from bertctl.cli.framework.recipe_requests import RunRequest
 from bertctl.errors import UsageError
 from bertctl.progress import Listener
 from bertctl.runtime.launch import Workers

@@ -7,7 +7,8 @@ import typer
 
 from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import RunRequest, takes_run
+from bertctl.cli.framework.recipe_options import takes_run
+from bertctl.cli.framework.recipe_requests import RunRequest
 from bertctl.errors import ExitCode, UsageError
 from bertctl.words import count
 

@@ -12,9 +12,9 @@ from bertctl.cli.framework.recipe_options import (
     MergeOption,
     NamedShardOption,
     OnErrorOption,
-    RecipeRequest,
     takes_recipe,
 )
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.words import names_in
 
 

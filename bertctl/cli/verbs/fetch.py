@@ -11,7 +11,8 @@ import typer
 
 from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.output import Output, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, SetOption
+from bertctl.cli.framework.recipe_options import SetOption
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.config.recipe_files import is_data_file, is_recipe
 from bertctl.errors import UsageError, all_of
 from bertctl.session import current

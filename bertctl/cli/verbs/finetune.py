@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
 
 

@@ -9,7 +9,8 @@ import typer
 from bertctl.cli.framework.help import RARE
 from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.output import Output, Shown, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.cli.framework.recipe_options import takes_recipe, without
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.errors import UsageError
 
 

@@ -6,7 +6,8 @@ import typer
 
 from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import PRETRAIN, RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import PRETRAIN, RecipeRequest
 from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
 from bertctl.config.recipe_files import is_recipe
 from bertctl.errors import UsageError

@@ -8,12 +8,8 @@ import typer
 from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.recipe_options import (
-    OutputOption,
-    OverwriteOption,
-    RecipeRequest,
-    takes_recipe,
-)
+from bertctl.cli.framework.recipe_options import OutputOption, OverwriteOption, takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.cli.verbs.training_run import say_unscored_test
 from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import UsageError

@@ -17,7 +17,8 @@ import typer
 
 from bertctl.cli.framework.completion import recipe_names
 from bertctl.cli.framework.output import Output, Shown, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.recipe_options import takes_recipe
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.cli.framework.streams import stdout_file
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe, is_data_file
 from bertctl.errors import BertctlError, UsageError, all_of

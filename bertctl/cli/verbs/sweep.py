@@ -11,7 +11,8 @@ from bertctl.cli.framework.completion import one_of
 from bertctl.cli.framework.next_command import say_next, use_of_sweep
 from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
-from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.cli.framework.recipe_options import takes_recipe, without
+from bertctl.cli.framework.recipe_requests import RecipeRequest
 from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
