@@ -126,7 +126,7 @@ class ChoiceColumns(FileColumns):
 
     @property
     def first_choice(self) -> Literal[0, 1] | None:
-        """Number that the labels of a whole file give the first choice; None if they give none."""
+        """Number that the labels of a whole file give the first choice, 0 or 1; None if unknown."""
         if self.reading is None or self.reading.is_ambiguous or not self.is_whole:
             return None
         if self.reading.kind == "number":
@@ -136,10 +136,7 @@ class ChoiceColumns(FileColumns):
         return None
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in.
-
-        They also say where the labels begin to count.
-        """
+        """Returns the settings with these columns, and the number of the first choice if known."""
         with_columns = super().as_settings(settings, header=header)
         if with_columns.first_choice is not None or self.first_choice is None:
             return with_columns
@@ -380,7 +377,7 @@ def with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
 
 
 def _holds_lists(values: Sequence[Any]) -> bool:
-    """Returns whether the first cell that is not None is a list or an object, or one as text."""
+    """Returns whether the first cell that is not None is a list or an object, or such a text."""
     for value in values:
         if isinstance(value, str):
             return value.lstrip().startswith(("[", "{", "array("))

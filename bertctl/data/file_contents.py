@@ -101,7 +101,7 @@ def _zipped(head: bytes) -> tuple[str, str]:
 def is_page(head: bytes) -> bool:
     """Returns whether a file begins like a page of HTML.
 
-    Such a file was downloaded from the page about a file.
+    A user gets one by saving a site's page about a file instead of the file.
     """
     return _HTML.match(head) is not None
 

@@ -71,7 +71,7 @@ def number_of_groups(keys: Sequence[Hashable]) -> int:
 
 
 def size_of_largest(keys: Sequence[Hashable]) -> int:
-    """Returns how many rows have the key that most rows have."""
+    """Returns the number of rows with the most frequent key."""
     if isinstance(keys, array):
         _, sizes = np.unique(keys, return_counts=True)
         return int(sizes.max())
