@@ -20,7 +20,8 @@ from bertctl.features.opening import find_files, longest_read, open_text_encoder
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.pooling import finite, unit_length
-from bertctl.modeling.sentence_folder import SIDES, read_modules
+from bertctl.modeling.sentence_folder import SIDES, SentenceModules, read_modules
+from bertctl.modeling.source import ModelFiles
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.heap import trim_heap
 from bertctl.tasks.base import TruncationMessage
@@ -67,20 +68,12 @@ class TextVectors:
         # The longest input may come from the model's files, which are found first. Until then any
         # length will do, and the shortest that a model section accepts is taken.
         source = find_files(recipe.with_fields("model", max_length=length or 4).model)
-        # The folder's own pooling counts unless another one, or another layer, is asked for.
-        is_folder_pooling = names.poolings in ((), ("model",)) and names.layers == ("last",)
-        if is_folder_pooling:
-            sentence_modules = read_modules(source.folder)
-        else:
-            sentence_modules = None
+        sentence_modules = _modules_for(names, source)
         own_similarity: str = COSINE
         if sentence_modules is not None:
             own_similarity = sentence_modules.similarity
-            # The first of the side's usual names that the folder has a prompt for.
-            prompt = next(
-                (name for name in SIDES.get(side, ()) if name in sentence_modules.prompts), None
-            )
-            names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
+            prompt = names.prompt or _prompt_name(sentence_modules, side)
+            names = replace(names, poolings=("model",), prompt=prompt)
             length = length or sentence_modules.max_length
         self.similarity = similarity or own_similarity
         # A dot product or a distance depends on the lengths of the vectors: they stay as they are.
@@ -98,13 +91,16 @@ class TextVectors:
         self._encoder = open_text_encoder(source, spec, recipe.runtime)
         # The same weights with another pooling or prompt make other vectors.
         made_by = hashlib.sha256(f"{source.content_hash()} {sentence_modules}".encode()).hexdigest()
-        self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
-        self.made["layer"] = ",".join(names.layers)
-        self.made["pooling"] = ",".join(names.poolings)
-        self.made["max_length"] = long_text.max_length
-        self.made["size"] = sum(self._encoder.sizes)
-        self.made["long_text"] = long_text.fields().get("long_text")
-        self.made["similarity"] = self.similarity
+        self.made: dict[str, Any] = {
+            "model": source.name,
+            "model_hash": made_by,
+            "layer": ",".join(names.layers),
+            "pooling": ",".join(names.poolings),
+            "max_length": long_text.max_length,
+            "size": sum(self._encoder.sizes),
+            "long_text": long_text.fields().get("long_text"),
+            "similarity": self.similarity,
+        }
         self.unreadable: frozenset[int] = frozenset()
         self._rows = RowEncoder(
             self._encoder.engine.tokenizer,
@@ -204,3 +200,32 @@ class TextVectors:
             results.append((all_vectors, self.unreadable))  # of this side: `_stream` has set it
         self._warn_of(counts, sum(len(unreadable) for _, unreadable in results), listener)
         return results
+
+
+def _modules_for(names: VectorNames, source: ModelFiles) -> SentenceModules | None:
+    """Returns the pooling and further modules of the model's folder, if they make the vectors.
+
+    They do unless another pooling, or another layer than the last one, is asked for. The result is
+    None then, and for a folder without modules.
+
+    Args:
+        names: Layers and poolings that are asked for.
+        source: The model's files.
+    """
+    asks_for_own_pooling = names.poolings in ((), ("model",))
+    if asks_for_own_pooling and names.layers == ("last",):
+        return read_modules(source.folder)
+    return None
+
+
+def _prompt_name(modules: SentenceModules, side: str) -> str | None:
+    """Returns the name of the folder's prompt for one side of a search; None without a prompt.
+
+    Args:
+        modules: Modules of the folder, with its prompts.
+        side: `query` or `document`; empty for neither.
+    """
+    for name in SIDES.get(side, ()):
+        if name in modules.prompts:
+            return name
+    return None
