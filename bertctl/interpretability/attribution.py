@@ -119,7 +119,7 @@ def _integrated(
     shares = np.array(sorted(path))
     values = np.array([path[share][0] for share in shares])
     products = np.array([path[share][1] for share in shares])
-    weights = _weights(shares)
+    weights = _weights(shares)  # (steps, shares)
     of_tokens = weights.sum(axis=0) @ products
     attribution = _checked(line, values[[0, -1]], of_tokens, len(shares))
     if attribution.facts["converged"] or len(shares) >= MOST_STEPS:
@@ -189,7 +189,7 @@ def _weights(shares: Floats) -> Floats:
 
 
 def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribution:
-    """Returns an attribution, and whether its sum is right.
+    """Returns an attribution, with whether its sum is right among its facts (`converged`).
 
     Args:
         line: What is explained.
@@ -230,10 +230,10 @@ def gradient_x_input(
 def leave_one_out(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns by how much the number falls when a word is taken out of the text.
+    """Returns by how much the explained number of each line falls without each of its words.
 
-    The words behind it move up. It is NaN for words that can't be taken out. Steps, which other
-    methods take, are not used.
+    The words behind the one that is taken out move up. Words that can't be taken out have NaN. The
+    last argument, the number of steps, is for other methods.
     """
     removals: list[tuple[int, int]] = []
     variants: list[Line] = []

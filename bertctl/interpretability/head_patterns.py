@@ -122,7 +122,7 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
         cls_id: Id of [CLS]; None if the model has none.
     """
     shape = (len(encodings), max(map(len, encodings)))
-    sides = np.full(shape, -2, dtype=np.int64)
+    sides = np.full(shape, -2, dtype=np.int64)  # -2 at padding
     ids = np.full(shape, -1, dtype=np.int64)
     for i, encoding in enumerate(encodings):
         sides[i, : len(encoding)] = sides_of(encoding)

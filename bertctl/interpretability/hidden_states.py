@@ -219,6 +219,7 @@ def layer_similarity(
             )
         mapped = []
         for (encoder, _), file in zip(opened, (first_file, second_file), strict=True):
+            # (texts, layers, numbers of a vector): the vectors of all layers have the same size.
             shape = (number, len(encoder.sizes), encoder.sizes[0])
             mapped.append(np.memmap(file, np.float32, mode="r", shape=shape))
         a, b = mapped

@@ -63,7 +63,7 @@ def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
 
 
 def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | None) -> float:
-    """Returns how many times as much a share of trials varies as with independent trials.
+    """Returns the design effect of a share: its variance, divided by that of independent trials.
 
     It is above 1 if trials of an example, or of a cluster of examples, succeed or fail together. An
     example has several trials, or none: entities of a sentence, say.

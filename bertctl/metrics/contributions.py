@@ -224,6 +224,7 @@ class Contributions:
         if thorough:
             n_affordable = statistics.CHEAP // self._numbers_per_resample()
             resamples = max(resamples, min(statistics.DRAWS, n_affordable))
+        # A metric that takes long gets fewer resamples for many examples, but at least 200.
         if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         if resamples:

@@ -94,8 +94,8 @@ def mcnemar(only_a: int, only_b: int) -> float:
 def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = None) -> Difference:
     """Returns the difference of two proportions on the same examples.
 
-    The interval is Tango's, and p McNemar's exact one. With clusters the interval is that of as
-    many independent examples as would vary as much, and p comes from exchanging whole clusters.
+    The interval is Tango's, and p McNemar's exact one. With clusters, the examples count as fewer
+    for the interval, by the design effect, and p comes from exchanging whole clusters.
 
     Args:
         right_a: (N,) whether a answered an example rightly; N at least 1.
@@ -537,6 +537,8 @@ def _exchange_p(
         return np.abs(of_a - of_b)
 
     observed = float(distance(np.zeros((1, changed_J.size)))[0])
+    # Of each kind, 0 to all answers can be exchanged. If there are few such exchanges, all are
+    # computed, each with its probability.
     if math.log(_EXACT_EXCHANGES) >= float(np.log(changed_J + 1).sum()):
         exchanges = np.indices(tuple(changed_J + 1)).reshape(changed_J.size, -1).T
         # Logarithms of binomial coefficients: how many ways there are to exchange so many.

@@ -137,8 +137,8 @@ def _solve(
         step = np.divide(gradient, curvature)
         bias_step = np.divide(bias_gradient, bias_curvature)
 
-        # (F, S) twice what the step takes off the objective at least. It falls with the square of
-        # the step, and so does the tolerance.
+        # (F, S) The step lowers the objective by at least half of this number. It falls with the
+        # square of the step, so the tolerance is squared as well.
         decrease = (gradient * step).sum(axis=(0, 3)) + (bias_gradient * bias_step).sum(axis=2)
         if first_decrease is None:
             first_decrease = decrease

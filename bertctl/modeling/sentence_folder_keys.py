@@ -178,7 +178,7 @@ def check_keys(settings: Mapping[str, Any], keys: Mapping[str, FolderKey], path:
 
     Args:
         settings: The file's content.
-        keys: What is known of its keys.
+        keys: Table of the keys that the file may have.
         path: The file, for the message.
 
     Raises:

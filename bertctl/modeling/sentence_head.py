@@ -102,8 +102,8 @@ class SentenceHead(nn.Module):
     def logits(self, vectors: Tensor) -> Tensor | None:
         """Returns (B, W, C) logits of the pair of the first two texts; None without classes.
 
-        The classifier reads the vectors u and v of the two, and |u - v|. For a smaller width the
-        numbers behind it are 0.
+        The classifier reads the vectors u and v of the two, and |u - v|. There are logits for each
+        of W widths: the numbers of u and v behind the width are then 0.
 
         Args:
             vectors: (B, K, D).

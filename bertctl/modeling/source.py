@@ -362,7 +362,7 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
     """Refuses a `model.max_length` that is over the positions of the model.
 
     Raises:
-        UsageError: It is.
+        UsageError: The length is over the positions.
     """
     positions = model_positions(config)
     if positions is not None and settings.max_length > positions:

@@ -221,7 +221,7 @@ class UsedRows(nn.Module):
         elif saved is not None and saved.shape == self.whole.shape:
             if isinstance(saved, Tensor):
                 self.whole = saved.to(self.places.device)
-            else:
+            else:  # `StoredRows`, which stay in their file
                 self.whole = saved
             self.decay = 1.0
             rows = self.whole[self.used]
