@@ -82,7 +82,7 @@ class Input:
             rows = self._of_data_set(listener)
             listener.expect(len(rows))
             rows_at_once = _with_text(rows).parts(READ_ROWS)
-            no_columns: dict[str, str] = {}  # of a file: the data set's columns are known
+            no_columns: dict[str, str] = {}  # only a file has columns that were named or guessed
             return (Reading(some_rows, no_columns, self.settings) for some_rows in rows_at_once)
         if self.split:
             raise UsageError(

@@ -73,7 +73,7 @@ class Signals:
         """Handles a signal: the first one stops the run, a second one ends the process.
 
         The run stops at once where nothing is left half done (`interruptible`), else at its next
-        check. A signal that only repeats the first one, within seconds, is ignored.
+        check. SIGTERM or SIGHUP within seconds of the first signal only repeats it, and is ignored.
         """
         is_first = not self._request.number
         is_second_request = self._request.hear(number)

@@ -174,8 +174,8 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
     They can if each batch of a shape runs the same kernels, and the CPU waits for none of them.
 
     Other networks than `Network`, and class weights, make the CPU wait. The scaler of fp16 and
-    gradual unfreezing change what is computed. The exchange of gradients and a teacher's relations
-    are not part of the passes.
+    gradual unfreezing change what is computed. The exchange of gradients, and a teacher that
+    computes in each step, can't be recorded.
     """
     from bertctl.modeling.fast.torch_bert import Network
 
