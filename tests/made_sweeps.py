@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from bertctl.run_documents.sweep_document import SweepDocument
-from bertctl.sweeps.conclude import describe
+from bertctl.sweeps.describe import describe
 from bertctl.sweeps.page import sweep_tables
 from bertctl.sweeps.results import read_cells
 from tests.made_runs import LABELS, made_run

@@ -11,12 +11,7 @@ from itertools import combinations
 import numpy as np
 
 from bertctl.arrays import Floats, Ints, sorted_unique
-from bertctl.checking.findings import (
-    SHOWN_EXAMPLES,
-    Finding,
-    FindingRules,
-    examples_at,
-)
+from bertctl.checking.findings import SHOWN_EXAMPLES, Finding, FindingRules, examples_at
 from bertctl.checking.near import SIMILARITY, near_pairs, similarity
 from bertctl.checking.same_rows import SameRows
 from bertctl.checking.subject import BETWEEN_FIELDS, Subject

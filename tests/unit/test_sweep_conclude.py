@@ -11,7 +11,8 @@ import pytest
 
 from bertctl.config.load import load_recipe
 from bertctl.run_documents.sweep_document import SweepDocument
-from bertctl.sweeps.conclude import conclude, describe
+from bertctl.sweeps.conclude import conclude
+from bertctl.sweeps.describe import describe
 from bertctl.sweeps.page import grid_table
 from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
 from tests.made_sweeps import PAPER, RATES, document_of, made_sweep, shown
