@@ -55,6 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
+    """Returns a name of `bertctl.api`, which is imported only when one of them is used."""
     import importlib
 
     if name in __all__:
@@ -63,4 +64,5 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
+    """Returns the names for completion, with those that are not imported yet."""
     return [*globals(), *__all__]

@@ -24,6 +24,7 @@ Group = Literal["verbs", "tasks", "readers", "metrics", "losses"]
 
 
 def _warn(message: str) -> None:
+    """Reports a broken plug-in to code that does not run a command."""
     warnings.warn(message, BrokenPluginWarning, stacklevel=3)
 
 

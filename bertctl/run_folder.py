@@ -447,6 +447,7 @@ class RunFolder:
         return self._read_document(self.environment, EnvironmentDocument)
 
     def _read_document(self, path: Path, model: type[OneDocument]) -> OneDocument:
+        """Returns a JSON file of this run as an instance of its model."""
         self._refuse_missing(path)
         return read_json_document(path, model, remedy=DAMAGED)
 
@@ -460,6 +461,7 @@ class RunFolder:
         return read_json(path, remedy=DAMAGED)
 
     def _refuse_missing(self, path: Path) -> None:
+        """Refuses to read a file that this run has not written, and names the run's state."""
         if not path.exists():
             message = f"{path} is missing: the run's state is '{self.read_status().state}'"
             raise UnavailableError(message, remedy=UNFINISHED)

@@ -142,6 +142,7 @@ def carried(work: "Callable[_Arguments, _Result]") -> "Callable[_Arguments, _Res
 
 
 def _put_variable(name: str, value: str | None) -> None:
+    """Sets an environment variable; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:

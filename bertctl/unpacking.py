@@ -110,6 +110,7 @@ class _CountedFile:
         self.n_bytes = 0
 
     def read(self, size: int = -1) -> bytes:
+        """Reads bytes of the file, and counts them in `n_bytes`."""
         data = self._file.read(size)
         self.n_bytes += len(data)
         return data

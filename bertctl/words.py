@@ -161,6 +161,7 @@ def harmless(text: str, *, keep: str = "") -> str:
     """
 
     def written(match: re.Match[str]) -> str:
+        """Returns the escape of a character, or the character itself if it is kept."""
         character = match[0]
         if character in keep:
             return character
@@ -177,6 +178,7 @@ def spoken(text: str) -> str:
     """
 
     def with_escaped_end(match: re.Match[str]) -> str:
+        """Returns a workflow command whose last character is escaped."""
         last_character = match[0][-1]
         return f"{match[0][:-1]}\\u{ord(last_character):04x}"
 
@@ -287,6 +289,7 @@ def command(*words: object, **options: object) -> str:
 
 
 def _quoted(word: object) -> str:
+    """Returns a word of a command line: paths are quoted if a shell needs that."""
     if isinstance(word, Path):
         return shlex.quote(str(word))
     return str(word)

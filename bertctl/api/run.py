@@ -237,6 +237,7 @@ class Run(Answering):
 
     @cached_property
     def _engine(self) -> Engine:
+        """The model, loaded when it is first needed."""
         return self._trained.load()
 
     @property
@@ -321,6 +322,7 @@ class Runs(Answering):
 
     @cached_property
     def _loaded(self) -> LoadedRuns:
+        """The models of all runs, loaded when they are first needed."""
         return LoadedRuns.load(self._runs)
 
 
@@ -383,11 +385,13 @@ def evaluate(
 
 
 def _check_top_k(top_k: int | None) -> None:
+    """Refuses a number of labels below 1."""
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k is {top_k}", remedy="Give a positive number.")
 
 
 def _opened(run: Run | Path | str) -> Run:
+    """Returns a run, which is opened if only its folder is given."""
     if isinstance(run, Run):
         return run
     return Run(run)

@@ -203,6 +203,7 @@ def search_index(
 
 
 def _request(fields: Mapping[str, Any], **options: str | None) -> VectorRequest:
+    """Returns a request for vectors, with fields and options as the command line gives them."""
     return VectorRequest(as_options(fields), options)
 
 

@@ -380,6 +380,7 @@ def interruption(error: BaseException) -> BertctlError:
 
 
 def _show_version(is_requested: bool) -> None:
+    """Prints the version and ends; the callback of `--version`."""
     if is_requested:
         typer.echo(f"bertctl {__version__}")
         raise typer.Exit
@@ -396,4 +397,4 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    pass  # the option works by its callback

@@ -198,6 +198,7 @@ def _width() -> int:
 
 
 def _bold(text: str) -> str:
+    """Returns a text in bold, or unchanged if stdout gets no colours."""
     if wants_colours(sys.stdout):
         return typer.style(text, bold=True)
     return text

@@ -44,6 +44,7 @@ def all_as_options(document: Any) -> Any:
 
 
 def _options_of_span(span: re.Match[str]) -> str:
+    """Returns the options for the settings in a code span, such as `lowercase=True top_k=3`."""
     assignments = _ASSIGNMENT.findall(span[1])
     return " ".join(_option(name.removesuffix("="), value) for name, value in assignments)
 
@@ -68,6 +69,7 @@ def _option(name: str, value: str) -> str:
 
 
 def _flags_of_parameter(name: str) -> str:
+    """Returns the options for a parameter as yes and no: `--overwrite/--no-overwrite`."""
     words = name.replace("_", "-")
     return f"{_SHORT.get(name, f'--{words}')}/{_OPPOSITES.get(name, f'--no-{words}')}"
 

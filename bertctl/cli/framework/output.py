@@ -377,11 +377,13 @@ def console_of(stream: Any) -> "Console":
         """
 
         def render_str(self, text: str, **options: Any) -> "Text":
+            """Returns rich's text for a string, with control characters escaped."""
             return super().render_str(harmless(text), **options)
 
         def render(
             self, renderable: "RenderableType", options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
+            """Yields the pieces of text that rich prints, with control characters escaped."""
             if isinstance(renderable, Table):
                 self._drop_empty_columns(renderable)
             for segment in super().render(renderable, options):

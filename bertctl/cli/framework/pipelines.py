@@ -91,6 +91,7 @@ def publish_checks(
     """
 
     def summary(n_bytes_left: int) -> str:
+        """Returns the section of the step summary, in at most as many bytes as are left."""
         return github.checks_summary(
             title,
             checks,

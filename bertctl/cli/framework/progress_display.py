@@ -237,11 +237,13 @@ class ProgressDisplay:
         self._drawn_at = now
 
     def _send(self, text: str) -> None:
+        """Writes control codes and text to the terminal at once."""
         self._console.file.write(text)
         self._console.file.flush()
 
 
 def _count(phase: _Phase) -> str:
+    """Returns the finished units of a phase, as `100/400` if their total is known."""
     if phase.total:
         return f"{phase.done}/{phase.total}"
     return str(phase.done)

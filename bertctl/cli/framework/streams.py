@@ -68,6 +68,7 @@ class _Stream(io.TextIOWrapper):
     scrolls = False
 
     def write(self, text: str) -> int:
+        """Writes text, escaped if the stream is guarded. Colour codes of a coloured stream stay."""
         if self.guarded:
             from bertctl.words import spoken
 

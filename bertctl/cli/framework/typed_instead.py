@@ -140,6 +140,7 @@ def _by_other_name(word: str, value: str, options: Sequence[str]) -> str:
 
 
 def _long(options: Sequence[str]) -> list[str]:
+    """Returns the options that are words, such as `--epochs`, and no letters."""
     return [flag for flag in options if flag.startswith("--")]
 
 

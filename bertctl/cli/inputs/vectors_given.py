@@ -102,6 +102,7 @@ class VectorsGiven:
 
 
 def _without(answer: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns an answer without some of its columns."""
     return {name: value for name, value in answer.items() if name not in names}
 
 

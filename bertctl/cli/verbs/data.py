@@ -361,6 +361,7 @@ def _tables(report: "DataReport") -> list[Shown]:
 
 
 def _tally(report: "DataReport") -> str:
+    """Returns how many findings there are, such as `1 error, 2 warnings, 0 notes`."""
     return ", ".join(
         count(len(report.of(severity)), severity) for severity in ("error", "warning", "note")
     )

@@ -182,6 +182,7 @@ def _traced(
 
 
 def _plain_folder(student: Path) -> Path:
+    """Returns the run folder of the same student without a teacher."""
     return student.with_name(f"{student.name}-plain")
 
 

@@ -91,6 +91,7 @@ def doctor(
 
 
 def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:
+    """Yields the table of the machine and, if a recipe was named, a table of what it needs."""
     yield plain_table("this machine", "", rows=_machine_lines(document))
     if document.get("needs"):
         yield ""

@@ -54,6 +54,7 @@ def stats_view(by_name: Named) -> RenderableType:
 
 
 def _of(name: str, by_name: Named) -> str:
+    """Returns a tokenizer's name as the end of a title, if there are two tokenizers."""
     return f", {name}" if len(by_name) > 1 else ""
 
 
