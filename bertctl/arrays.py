@@ -21,7 +21,7 @@ _Number = TypeVar("_Number", bound=np.number[Any])
 
 
 def as_array(values: Any) -> Array:
-    """Returns an array as it is, and a tensor of torch, wherever it lies, as an array."""
+    """Returns an array as it is, and a tensor of torch, on any device, as an array."""
     if isinstance(values, np.ndarray):
         return values
     array: Array = values.cpu().numpy()

@@ -171,7 +171,7 @@ class CollapsedError(DivergedError):
 
 
 class InterruptedRunError(BertctlError):
-    """A signal ended the run after what there was had been saved."""
+    """A signal ended the run, after its progress was saved."""
 
     exit_code = ExitCode.INTERRUPTED
     kind = "interrupted"

@@ -8,7 +8,7 @@ _REMEMBERED = 20_000  # texts: premises and paragraphs stand many times
 
 @cache
 def language_identifier() -> Callable[[str], tuple[str, float]]:
-    """Returns what gives a text's two-letter language code, and how sure that is, from 0 to 1."""
+    """Returns a function from a text to its language code, and how sure that is, from 0 to 1."""
     from py3langid import langid
 
     identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)

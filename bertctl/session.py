@@ -62,7 +62,7 @@ class Session:
         _put_variable(name, value)
 
     def default_variable(self, name: str, value: str) -> str:
-        """Sets an environment variable unless somebody else has; returns what it is."""
+        """Sets an environment variable unless it is set already, and returns its value."""
         if name not in os.environ:
             self.set_variable(name, value)
         return os.environ[name]

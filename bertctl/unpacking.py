@@ -59,7 +59,7 @@ class _Unpacker(io.RawIOBase):
         self._n_lines = 0
 
     def readable(self) -> bool:
-        """Returns True: that is what it is for."""
+        """Returns True, as the class is for reading."""
         return True
 
     def fileno(self) -> int:
@@ -103,7 +103,7 @@ class _Unpacker(io.RawIOBase):
 
 
 class _CountedFile:
-    """A file of which the bytes are counted that are read."""
+    """File that counts the bytes that are read from it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

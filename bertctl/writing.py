@@ -181,7 +181,7 @@ def replacing_text(path: Path) -> Iterator[TextIO]:
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Replaces `path` by what `write` puts into the place that it is given; see `replacing`."""
+    """Replaces `path` by what `write` writes to the path that it gets; see `replacing`."""
     with replacing(path) as aside:
         write(aside)
 
@@ -254,7 +254,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Makes a second name for a file, or a copy where the disk has no links."""
+    """Makes a hard link to a file, or a copy if the disk has no links."""
     try:
         os.link(source, target)
     except OSError:

@@ -111,12 +111,12 @@ class Run(Answering):
         self._trained = open_trained(self.path, options=as_options(fields))
 
     def __repr__(self) -> str:
-        """Returns its folder, what it is made of, and its primary score with the interval."""
+        """Returns the run's folder, task, data, model and primary score with its interval."""
         facts = "; ".join(f"{name}: {value}" for name, value in self._facts().items())
         return f"<Run {self.path}: {facts}>"
 
     def _repr_html_(self) -> str:
-        """Returns what a notebook shows: what it is made of, and a table of its scores."""
+        """Returns HTML for a notebook: the run's task, data, model and a table of its scores."""
         return run_html(f"Run {self.path}", self._facts(), self._document)
 
     @property
@@ -129,7 +129,7 @@ class Run(Answering):
         """Folder with the model, for `from_pretrained` of transformers.
 
         Raises:
-            UnavailableError: The run is an export, which no such folder belongs to.
+            UnavailableError: The run is an export, which has no such folder.
         """
         refuse_export(self.path)
         return self._trained.folder.model

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Outputs(list["Output"]):
-    """What the verbs of a command line speak through, so that the error boundary does, too."""
+    """The `Output` of each verb that has run, by which the error boundary prints, too."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Verbs(VerbGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
         """Returns a verb by its name and summary alone, for help and completion.
 
-        It is None where there is none.
+        It returns None for an unknown name.
         """
         verb = find_verb(cmd_name)
         if verb:

@@ -79,7 +79,7 @@ class VerbCommand(TyperCommand):
         return cast(list[str], ctx.args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Returns what completes a word, with a line about each option."""
+        """Returns the completions of a word, with a line about each option."""
         items = super().shell_complete(ctx, incomplete)
         for item in items:
             item.help = shorten(_first_paragraph(item.help), 70)

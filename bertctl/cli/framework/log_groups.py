@@ -17,7 +17,7 @@ from bertctl.session import command_words
 class LogGroup:
     """Part of a job's log that is folded to one line.
 
-    It holds what a verb says while it works.
+    It has the messages of a verb while it works.
 
     Attributes:
         gitlab: Whether the job is GitLab's, and not GitHub's.

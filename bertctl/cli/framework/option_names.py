@@ -76,7 +76,7 @@ def _flags_of_parameter(name: str) -> str:
 
 @cache
 def _flags() -> dict[str, str]:
-    """Returns the options of recipe fields, both of them where a field is switched on and off."""
+    """Returns field -> option; for a switch both options, such as `--header/--no-header`."""
     from bertctl.cli.framework.recipe_options import SWITCHES
 
     return SWITCHES

@@ -264,7 +264,7 @@ class ThirdPartyLog(logging.Handler):
     """Collects what other libraries log, and writes it to a file once `write_to` names one.
 
     Args:
-        echo: Also receives each line; None if nobody does.
+        echo: Also receives each line, unless it is None.
     """
 
     def __init__(self, *, echo: Callable[[str], None] | None) -> None:

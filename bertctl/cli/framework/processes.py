@@ -1,4 +1,4 @@
-"""Verbs whose work several processes share: how they are started, and which of them speaks."""
+"""Verbs whose work several processes share: how they are started, and which of them prints."""
 
 import tempfile
 from collections.abc import Sequence

@@ -63,7 +63,7 @@ class FieldOption:
         return self.flags.partition("/")[0].removeprefix("--").replace("-", "_")
 
     def parameter(self) -> inspect.Parameter:
-        """Returns the option as a parameter of a verb; None stands for not given."""
+        """Returns the option as a parameter of a verb, whose value is None if it is not typed."""
         doc = field_docs()[self.field]
         return option(
             self.name,

@@ -1,6 +1,6 @@
-"""stdin, stdout and stderr that are always there.
+"""stdin, stdout and stderr that exist in every process, and never fail.
 
-A reader who leaves is noted, and the work goes on.
+If the reader of stdout leaves, that is recorded, and the work continues.
 """
 
 import codecs
@@ -22,8 +22,8 @@ class _Streams:
 
     Attributes:
         lost: Why nothing more can be written to a descriptor: 1 is stdout, 2 is stderr.
-        opened: All that were opened, in order; empty where the command writes to streams of
-            somebody else's, such as a test's.
+        opened: The streams that `open_streams` and `data` have opened, in order. Empty if the
+            command prints to the streams of its caller.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class _Streams:
 
 
 class _Door(io.FileIO):
-    """Descriptor that takes everything: what its reader no longer takes goes nowhere.
+    """File of a descriptor that never refuses to write. Without a reader, bytes are dropped.
 
     Args:
         number: Number of the descriptor.
@@ -82,7 +82,7 @@ class _Stream(io.TextIOWrapper):
 
 
 def lost(number: int) -> OSError | None:
-    """Returns why nothing more can be written to a descriptor; None where all was written."""
+    """Returns why a descriptor can't be written any more; None if all was written."""
     return current().part(_Streams).lost.get(number)
 
 
@@ -187,14 +187,14 @@ def stdout_file() -> Path | None:
 
 
 def flush() -> None:
-    """Writes what still waits."""
+    """Writes what the buffers of stdout and stderr still have."""
     for stream in (*current().part(_Streams).opened, sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
 
 
 def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
-    """Returns a stream of ours in place of stdout (1) or stderr (2).
+    """Returns a stream that never fails, to replace stdout (1) or stderr (2).
 
     Args:
         number: The descriptor.

@@ -1,4 +1,4 @@
-"""What the verbs that train have in common: a run made ready, told, trained and answered."""
+"""What the verbs that train have in common: they prepare, announce and train a run, and answer."""
 
 import os
 import shlex
