@@ -87,12 +87,18 @@ def gate(
     for kind, texts in typed_limits.items():
         limits += [parse_limit(kind, text) for text in texts or ()]
     limits += [baseline_limit(name) for name in beats or ()]
-    registered = str(baseline).startswith(SCHEME)
-    with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
+    # The files of a run that was registered in MLflow are in a temporary folder meanwhile.
+    is_registered = str(baseline).startswith(SCHEME)
+    baseline_context: contextlib.AbstractContextManager[Path | None]
+    if is_registered:
+        baseline_context = registered_run(str(baseline))
+    else:
+        baseline_context = contextlib.nullcontext(baseline)
+    with baseline_context as baseline_folder:
         result = judge(
             run,
             limits,
-            baseline=other,
+            baseline=baseline_folder,
             split=split,
             policy=policy,
             allow_constant=allow_constant,
@@ -104,9 +110,9 @@ def gate(
     if result.verdict == "inconclusive" and result.policy == "lenient":
         out.warn("the gate is inconclusive; --policy lenient lets it through")
     drops = [
-        f"{j.limit.name}: smallest detectable drop {j.detectable:.4f}"
-        for j in result.judgements
-        if j.detectable
+        f"{judgement.limit.name}: smallest detectable drop {judgement.detectable:.4f}"
+        for judgement in result.judgements
+        if judgement.detectable
     ]
     publish_checks(
         out,

@@ -63,6 +63,7 @@ def mine(
             copies=2 if approximate else 1,
             verb="mine",
         )
+        # Reports how long it will take, if that is a minute or more.
         tell_cost = tell_graph if approximate else tell_comparing
         tell_cost(len(rows), model.made["size"], model.similarity, out)
         vectors = model.of(rows, out)
@@ -80,8 +81,8 @@ def mine(
             n_pairs = arguments.answer(out, lines, lambda: summary)["count"]
         else:
             nearest = NearestPairs(max_pairs)
-            for some in pairs:
-                nearest.see(some)
+            for chunk_of_pairs in pairs:
+                nearest.see(chunk_of_pairs)
             n_pairs = nearest.seen
             summary["complete"] = not approximate and n_pairs <= max_pairs
             summary["pairs"] = n_pairs
