@@ -61,7 +61,7 @@ class PackedTexts(Sequence[Any]):
 
     def __init__(self, file: "_TextFile", rows: "Ints | None" = None) -> None:
         self._file = file
-        self._rows = rows
+        self._rows = rows  # positions in the file of the column's texts; None for all texts
 
     @property
     def has_nulls(self) -> bool:
@@ -69,7 +69,7 @@ class PackedTexts(Sequence[Any]):
         return self._file.has_nulls
 
     def __len__(self) -> int:
-        if self._rows is None:
+        if self._rows is None:  # the column has all texts of the file
             return self._file.n_rows
         return len(self._rows)
 
@@ -80,6 +80,7 @@ class PackedTexts(Sequence[Any]):
     def __getitem__(self, index: slice) -> Sequence[Any]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
+        """Returns the text of a row, read from the file; for a slice, the texts of these rows."""
         if isinstance(index, slice):
             return self.select(range(len(self))[index])
         position = range(len(self))[index]  # from 0 on, also for -1; refuses what is out of range
@@ -88,11 +89,13 @@ class PackedTexts(Sequence[Any]):
         return self._file.text(int(self._rows[position]))
 
     def __iter__(self) -> Iterator[Any]:
+        """Yields the texts, read from the file many at a time."""
         for texts in self._parts():
             yield from texts
 
     def __reduce__(self) -> Any:
-        return list, (list(self),)  # another process has no such file
+        """Pickles the texts as a list, because another process can't open the temporary file."""
+        return list, (list(self),)
 
     def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
         """Returns the texts at these positions: few as a list, many as a view of the same file."""
@@ -140,6 +143,7 @@ class _TextFile:
     """
 
     def __init__(self, file: BinaryIO, n_rows: int, *, has_nulls: bool) -> None:
+        """Opens a finished Arrow file of texts, which is closed with this object."""
         import pyarrow as pa
 
         self.n_rows = n_rows
@@ -208,17 +212,20 @@ class CodedValues(Sequence[Any]):
     def __getitem__(self, index: slice) -> Sequence[Any]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
+        """Returns the value of a row by its code; for a slice, the values of these rows."""
         if isinstance(index, slice):
             return _coded(self.codes[index], self.values)
         return self.values[self.codes.item(index)]
 
     def __iter__(self) -> Iterator[Any]:
+        """Yields the value of each row; codes become Python numbers many at a time."""
         for first in range(0, len(self.codes), _READ_AHEAD):
             yield from map(
                 self.values.__getitem__, self.codes[first : first + _READ_AHEAD].tolist()
             )
 
     def __reduce__(self) -> Any:
+        """Pickles the codes and the different values."""
         return CodedValues, (self.codes, self.values)
 
     def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
@@ -270,11 +277,13 @@ class NumberedIds(Sequence[str]):
     def __getitem__(self, index: slice) -> Sequence[str]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
+        """Returns the id of a row: its number as a text. For a slice, the ids of these rows."""
         if isinstance(index, slice):
             return self.select(range(len(self))[index])
         return str(self._numbers[index])
 
     def __iter__(self) -> Iterator[str]:
+        """Yields the ids; numbers of an array become Python numbers many at a time."""
         for first in range(0, len(self), _READ_AHEAD):
             part = self._numbers[first : first + _READ_AHEAD]
             yield from map(str, part if isinstance(part, range) else part.tolist())
@@ -426,6 +435,7 @@ class ColumnBuilder:
     """
 
     def __init__(self) -> None:
+        """Begins an empty column."""
         # The values are in one of these three at a time.
         self._values: list[Any] = []
         self._coded: _CodedBuilder | None = None
@@ -565,6 +575,7 @@ class _TextsBuilder:
     """
 
     def __init__(self) -> None:
+        """Makes a temporary Arrow file for texts that come later, in batches."""
         import pyarrow as pa
 
         self._schema = pa.schema([("text", pa.string())])

@@ -51,6 +51,7 @@ class ParquetBatches:
     """
 
     def __init__(self, file: BinaryIO, source: str, *, longest_cell: int) -> None:
+        """Reads the metadata of the file, and refuses a file with more rows than bytes."""
         self._file = file
         self._source = source
         self._longest_cell = longest_cell

@@ -141,6 +141,11 @@ class CatalogSource(SplitSource):
     """A data set of the catalog."""
 
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
+        """Finds the data set of `data.name` in the catalog, and the folder with its files.
+
+        Raises:
+            UsageError: There is no such data set, or it is for another task.
+        """
         super().__init__(recipe, listener)
         section = recipe.data
         self._row = self.dataset = find_dataset(section.name or "", section.datasets_file)
@@ -258,6 +263,11 @@ class OwnFiles(SplitSource):
         skipped: SkippedRows | None,
         rows_in_memory: Mapping[str, MemoryFile],
     ) -> None:
+        """Takes the file of each split from the recipe, or its rows from memory.
+
+        Raises:
+            UsageError: The recipe names no data.
+        """
         super().__init__(recipe, listener)
         self._skipped = skipped
         self._settings = recipe.data

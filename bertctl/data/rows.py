@@ -47,6 +47,7 @@ class Rows:
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
+        """Returns the number of rows."""
         return len(self.ids)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

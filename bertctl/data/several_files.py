@@ -272,6 +272,7 @@ class _WholeListener(Listener):
     """
 
     def __init__(self, listener: Listener, files: FileList) -> None:
+        """Looks up the size of each file; `begin` says which one is read."""
         self._listener = listener
         self._sizes = {path: _size_of(path) for path in files.paths}
         self._n_before = 0  # rows of the files before

@@ -80,7 +80,7 @@ class _Pieces(io.RawIOBase):
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces: Iterator[bytes] = iter(pieces)
-        self._rest = memoryview(b"")
+        self._rest = memoryview(b"")  # of the last piece: bytes that nobody has read yet
 
     def readable(self) -> bool:
         """Returns True."""

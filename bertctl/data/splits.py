@@ -311,9 +311,11 @@ class _Groups:
         return np.diff(self.starts)
 
     def __len__(self) -> int:
+        """Returns the number of groups."""
         return len(self.starts) - 1
 
     def __getitem__(self, number: int) -> Ints:
+        """Returns the positions of a group, by its number."""
         return self.order[self.starts[number] : self.starts[number + 1]]
 
     def parts(self) -> Iterator[Ints]:

@@ -47,6 +47,7 @@ class Table:
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
+        """Returns the number of rows, which is the length of any column."""
         return len(next(iter(self.columns.values()), ()))
 
     def where(self, index: int) -> str:

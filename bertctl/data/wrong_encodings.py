@@ -73,6 +73,7 @@ class MojibakeGuard:
     """
 
     def __init__(self, source: str, encoding: str, listener: Listener) -> None:
+        """Begins to compare the lines of a file with UTF-8, unless the encoding is like UTF-8."""
         self._source = source
         self._encoding = encoding
         self._listener = listener
