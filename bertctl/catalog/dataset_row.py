@@ -190,7 +190,7 @@ class DatasetRow:
         return _labelled(self.columns, split)
 
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
-        """Returns the published score to show beside that of a split; None if there is none.
+        """Returns the published score to show beside the score of a split; None if there is none.
 
         It may be of the test split that corresponds: `test_matched` for `validation_matched`.
         """

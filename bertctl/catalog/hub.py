@@ -133,7 +133,7 @@ def fetch_folder(
         revision: Branch, tag or commit; the default branch for None.
         patterns: Patterns of the files' names.
         needed: groups of names. A cached copy is taken without a connection only if it has a file
-            of each group: other programs cache single files, too. Those of the last group are
+            of each group: other programs cache single files, too. Files of the last group are
             fetched last.
         noun: What the files are called in messages.
         ways: Other ways to get them, for the remedy of an error.
@@ -217,7 +217,7 @@ def _is_known(hub_files: HubFiles, file: str) -> bool:
 
 
 def remote_size(hub_files: HubFiles) -> int | None:
-    """Returns the bytes of the first of the files that the hub has; None where it doesn't say.
+    """Returns the bytes of the first file that the hub has; None if the hub does not say them.
 
     Only headers are read.
 

@@ -102,7 +102,7 @@ class Lock:
         raise UnavailableError(message, remedy=remedy, file=self.path)
 
     def check(self, snapshot: FilesToRead) -> None:
-        """Refuses files that are not those of the lock.
+        """Refuses files that differ from the lock.
 
         Raises:
             UnavailableError: A file differs from the lock, or the lock does not have the model or

@@ -221,7 +221,7 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
 
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
-    """Returns the error for a line with more than so many bytes."""
+    """Returns the error for a line with more than `longest` bytes."""
     message = f"{source}:{line}: this line has more than {human_bytes(longest)}"
     return DataError(
         message,

@@ -385,7 +385,7 @@ def _is_bracketed(text: str) -> bool:
 
 
 def _not_understood(text: str) -> _Unreadable:
-    """Returns why a text is refused that looks like a list, and is none."""
+    """Returns the error for a text that looks like a list, but can't be read as one."""
     return _Unreadable(
         f"the label {text!r:.80} looks like a list or an object, and can't be read as one",
         'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all '
@@ -444,7 +444,7 @@ def _names_of_items(items: list[Any]) -> Any:
 
 
 def _is_boolean(cell: Any) -> bool:
-    """Returns whether a cell is true or false, or one of the words."""
+    """Returns whether a cell is a truth value, or one of the words `true` and `false`."""
     return isinstance(cell, bool) or (isinstance(cell, str) and cell.lower() in ("true", "false"))
 
 
@@ -456,8 +456,8 @@ def _is_number(cell: Any) -> bool:
 def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
     """Returns whether -1 stands for no label beside class numbers from 0 on.
 
-    -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has
-    types, as those of `datasets`, or -1 is rare.
+    -1, 0 and 1 may also be three classes (sentiment). They count as classes unless the file has
+    types, as files of `datasets` have, or -1 is rare.
 
     Args:
         cells: Numbers, each with how many rows have it.

@@ -53,7 +53,7 @@ def known_name(name: str) -> bool:
 
 
 def first_field(entry: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Returns the field of the first of these names that an object has; None if it has none."""
+    """Returns the first field of these names that an object has; None if it has none of them."""
     for name in names:
         if name in entry:
             return entry[name]

@@ -304,20 +304,20 @@ class NumberedIds(Sequence[str]):
 
 
 def numbered_ids(n_rows: int, *, first: int = 0) -> Sequence[str]:
-    """Returns the numbers of so many rows as ids, from `first` on."""
+    """Returns ids for `n_rows` rows: their numbers from `first` on, as texts."""
     ids = NumberedIds(range(first, first + n_rows))
     return ids if is_many(n_rows) else list(ids)
 
 
 def is_many(n_rows: int) -> bool:
-    """Returns whether so many rows are packed."""
+    """Returns whether a column of `n_rows` rows is packed."""
     return n_rows > MANY_ROWS
 
 
 def is_packed(values: Sequence[Any]) -> bool:
     """Returns whether a column is packed.
 
-    It then holds nothing but texts, numbers, truth values and None.
+    A packed column has only texts, numbers, truth values and None.
     """
     return isinstance(values, PackedTexts | CodedValues)
 

@@ -153,7 +153,7 @@ def _answers(value: Any, context: str, ambiguous: list[str]) -> dict[str, list[A
     Args:
         value: A text, a list of texts or of objects, an object of lists, or one of these as the
             text of a CSV cell: `'{"text": ["Oslo"], "answer_start": [17]}'`.
-        context: The text with the answers. Those without an offset are looked for in it.
+        context: The text with the answers. Answers without an offset are looked for in it.
         ambiguous: Answers without an offset that occur several times are added to this list.
     """
     # A text that occurs in the context is the answer itself. Any other may be a CSV cell with a

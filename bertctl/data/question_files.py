@@ -317,7 +317,7 @@ def _same_ids_mean_same_questions(table: Table, id_column: str, texts: tuple[str
 
 
 def require_distinct_ids(rows: Rows) -> None:
-    """Refuses questions of which some have the same id, or have none where others do.
+    """Refuses questions if two of them have the same id, or if only some of them have an id.
 
     If all ids are blank, the rows are numbered, and the numbers are different.
 

@@ -191,7 +191,7 @@ class Reader(ABC):
 
         Args:
             settings: As the person gave them.
-            files: Those of the recipe, in the order in which they are asked.
+            files: The recipe's files, in the order in which they are looked at.
         """
         return settings
 
@@ -338,7 +338,7 @@ class Reader(ABC):
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file, and the `FileIds` that take its ids chunk by chunk.
 
-        Ids of a named column become `columns.id`. A reader with `finds_ids` has looked for others
+        Ids of a named column become `columns.id`. A reader with `finds_ids` has looked for ids
         by itself. For the other readers, a column is guessed by its name:
 
         - In a file that is read whole, it becomes `columns.id` if each row has a different id.

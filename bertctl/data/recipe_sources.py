@@ -69,7 +69,7 @@ class SplitSource(abc.ABC):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         """Returns the splits that pick the best weights.
 
-        With `optional_too` also those whose files do not exist.
+        With `optional_too`, it also returns splits whose files do not exist.
         """
 
     @abc.abstractmethod

@@ -27,7 +27,8 @@ class Rows:
             lines (Parquet).
         numbers: of a part of a file without lines, the number of each row in the file, counted from
             1.
-        tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
+        tag_kind: for words with tags, the kind of the tags of the whole file, of which these rows
+            may be a part.
         groups: a key for each row, the same for rows that belong together; empty where nobody needs
             them (training).
         file_ids: what the file's own id column has in each row, of whatever type; empty where the

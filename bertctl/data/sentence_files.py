@@ -65,7 +65,7 @@ class SentenceReader(TextReader):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows; those with several right or wrong texts are unfolded first."""
+        """Yields the rows; rows with several right or wrong texts are unfolded first."""
         is_train = options.split == "train"
         return super().table_readings(
             (unfolded(table, train=is_train) for table in tables), options, columns
@@ -141,7 +141,7 @@ class SentenceReader(TextReader):
 
 
 def _negative_column(table: Table, from_recipe: str | None) -> str | None:
-    """Returns the column of texts that don't belong to the first ones; None if there is none.
+    """Returns the column of wrong texts (hard negatives); None if the file has none.
 
     Args:
         table: The file.

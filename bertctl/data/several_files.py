@@ -31,13 +31,12 @@ class FileReader(Protocol):
 def readings_of_files(
     reader: FileReader, files: FileList, options: ReadOptions
 ) -> Iterator[Reading]:
-    """Yields the rows of several files, chunk by chunk, as those of one.
+    """Yields the rows of several files, chunk by chunk, as if they were one file.
 
     Args:
-        reader: Reads each of them.
-        files: The files; those without rows count for nothing.
-        options: How they are read; columns that are guessed are those of the first file in all of
-            them.
+        reader: Reads each file.
+        files: The files. Files without rows are passed over.
+        options: How the files are read. Columns that are guessed in the first file count for all.
 
     Raises:
         UsageError: Files of different formats or columns; both are named.
@@ -54,10 +53,10 @@ def readings_of_files(
 
 
 def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> Iterator[Reading]:
-    """Yields the readings of one file after the other, their rows numbered through.
+    """Yields the readings of one file after the other, with rows that are numbered through.
 
     Args:
-        reader: Reads each of them, the later ones as the first one with rows.
+        reader: Reads each file. The later files are read like the first file that has rows.
         files: The files.
         options: How they are read.
 
@@ -146,7 +145,7 @@ def _numbered_from(reading: Reading, n_before: int) -> Reading:
 def _require_same_columns(
     first: Reading, first_path: Path, reading: Reading, path: Path, options: ReadOptions
 ) -> None:
-    """Refuses a file whose columns are not those of the first one.
+    """Refuses a file whose columns differ from the columns of the first file.
 
     Objects of JSON may lack a column that nobody reads.
 

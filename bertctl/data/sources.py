@@ -43,7 +43,7 @@ class MemoryFile:
         return _SUFFIXES[self.kind]
 
     def open(self) -> BinaryIO:
-        """Opens the bytes from the first one on. Those of Parquet can be wound back."""
+        """Opens the bytes from the first one on. The bytes of Parquet can be wound back."""
         if self.kind == "parquet":
             return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, _seekable(self.pieces()))))
         return cast(BinaryIO, io.BufferedReader(_Pieces(self.pieces()), _BUFFER))

@@ -161,7 +161,7 @@ def tags_of_spans(
         text: the text with the spans.
         offsets: start and end of each word, ascending.
         where: file and line.
-        misaligned: gets those that were widened, or could not be kept.
+        misaligned: gets spans that were widened, or could not be kept.
 
     Raises:
         DataError: a span outside the text, an empty one, or two over each other.
@@ -210,9 +210,9 @@ def tags_of_spans(
 
 
 def _longest(spans: Sequence[Span]) -> list[Span]:
-    """Returns spans of which none lies over another.
+    """Returns spans without overlaps.
 
-    The longest are taken first, of equal ones the one that begins first.
+    Longer spans are taken first; of equally long spans, the one that begins first.
     """
     chosen: list[Span] = []
     by_length = sorted(spans, key=lambda span: (span[0] - span[1], span))  # the longest first

@@ -54,7 +54,7 @@ def hold_out(
             miss it a little.
         seed: decides which rows.
         stratify: whether each label gives its share. A label keeps at least one row in training.
-        groups: (N,) keys; rows with equal ones stay on one side. None: each row is by itself.
+        groups: (N,) keys; rows with the same key stay on one side. None: each row is by itself.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was
@@ -140,7 +140,7 @@ def hold_out_fold(
         fold: which one is held out, from 1.
         seed: decides which rows go together.
         stratify: whether each fold gets its share of each label, as near as whole rows allow.
-        groups: (N,) keys; rows with equal ones stay in one part. None: each row is by itself.
+        groups: (N,) keys; rows with the same key stay in one part. None: each row is by itself.
 
     Returns:
         What is left for training, what is held out (called `validation`), and whether it was
@@ -246,9 +246,9 @@ def with_whole_groups(
 ) -> Ints | None:
     """Returns the sides with each group on one side; None if a side's size is far off then.
 
-    A group on several sides is moved to the one of them that lacks most rows, the largest groups
-    first, so that small ones even out what large ones have shifted. A side is far off if it has
-    less than half of its rows, or more than one and a half times as many.
+    A group on several sides is moved to the side among them that lacks most rows. Large groups are
+    moved first, so that small groups even out the sizes. A side is far off if it has less than half
+    of its rows, or more than one and a half times as many.
 
     Args:
         sides: (N,) number of each row's side, as drawn without groups: training or validation, or

@@ -63,7 +63,7 @@ class Table:
         return self.first + index + 1
 
     def chunks(self, size: int | None) -> Iterator[Self]:
-        """Yields the rows, at most `size` at a time; all at once where that is None."""
+        """Yields the rows, at most `size` at a time; all at once if `size` is None."""
         for numbers in in_chunks(range(len(self)), size):
             yield self.select(numbers)
 

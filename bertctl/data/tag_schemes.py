@@ -55,8 +55,8 @@ class TagKind:
 
     Attributes:
         entities: whether they mark entities; else they are plain names, such as parts of speech.
-        scheme: the scheme that nearly all of them follow; None for plain names, and where there is
-            none.
+        scheme: the scheme that nearly all tags follow; None for plain names, and for entities that
+            follow no scheme.
         breaks: how that scheme is left, or, where there is none, the schemes whose letters fit.
         marks: how many tags mark a word of an entity.
         has_outside: of plain names, whether most are O, as where entities are marked.

@@ -123,7 +123,7 @@ class TaggingReader(Reader):
 
         Raises:
             KnownFormatError: The file is surely for this task, and wrong.
-            DataError: It can't be read as one of this task.
+            DataError: The file can't be read as words and tags.
         """
         kind = _kind_by_content(path, options) or _kind_of(path)
         # A .tsv file, or one of an unknown suffix, may as well be a table with a text on each row.

@@ -206,7 +206,7 @@ def _content(values: Sequence[Any]) -> Content:
 def _find_column(
     names: Sequence[str], contents: Mapping[str, Content], fitting: Sequence[Content]
 ) -> str | None:
-    """Returns the first of these columns that exists and holds something fitting; else None.
+    """Returns the first column of these names that exists and has fitting cells; else None.
 
     Args:
         names: In small letters, the likeliest first.

@@ -309,9 +309,9 @@ def _usual_pairs(free: Mapping[str, str], pair: str | None) -> list[tuple[str, s
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Returns those of the columns that hold texts.
+    """Returns the columns that hold texts.
 
-    One that is hardly filled counts only if no other column holds texts.
+    A column that is hardly filled counts only if no other column holds texts.
     """
     texts = [name for name in names if content_of(table.columns[name]) == "text"]
     filled_texts = [name for name in texts if not is_mostly_empty(table.columns[name])]

@@ -16,7 +16,7 @@ from bertctl.words import count_of
 
 @dataclass(frozen=True)
 class NoLabel:
-    """Stands where no person gave a label. Such a row is none of a labelled split, and is counted.
+    """Mark in place of a label that no person gave. Labelled splits leave such rows out.
 
     Attributes:
         reason: In a few words, such as `skipped`.

@@ -93,7 +93,7 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
 
 
 def is_shortened(value: Any) -> bool:
-    """Returns whether a cell is an array of which numpy shows the beginning and the end alone."""
+    """Returns whether a cell is an array that numpy has shortened to its beginning and its end."""
     if not isinstance(value, str):
         return False
     begins_like_list = value.lstrip().startswith(_LIST_OPENINGS)

@@ -92,7 +92,7 @@ class MojibakeGuard:
             number: Its number in the file.
 
         Raises:
-            DataError: At least three lines are UTF-8, and more than twice as many as are not.
+            DataError: At least three of these lines are UTF-8, and less than half as many are not.
         """
         if not self._is_guarded:
             return

@@ -114,11 +114,11 @@ def _disagreement(annotations: Sequence[Annotation], show: Callable[[Any], str])
 
 
 def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
-    """Returns a table in which rows of several annotators about one task are one, if they agree.
+    """Returns a table in which one row of each task has a label, if its annotators agree on it.
 
-    The others get a mark in place of their label: `NoLabel` where their label is another row's too,
-    `UnusableLabel` where the labels differ. Such tables are Prodigy's, and Label Studio's short
-    JSON and CSV.
+    The other rows of the task get `NoLabel` in place of their label. If annotators disagree, all of
+    the task's rows get `UnusableLabel`. Files of Prodigy, and short JSON and CSV of Label Studio,
+    have a row for each task and annotator.
 
     Args:
         table: One row for each task and annotator.
@@ -164,7 +164,7 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
 
 
 def _task_and_annotator(table: Table) -> tuple[str, str] | None:
-    """Returns the columns with the task and the annotator of each row; None if it has no such."""
+    """Returns the columns with the task and the annotator of each row; None if it lacks them."""
     for task_column, annotator_column in _TASK_AND_ANNOTATOR:
         if task_column in table.columns and annotator_column in table.columns:
             # `id` and `annotator` may be in any file; Label Studio's has `annotation_id`, too.

@@ -137,7 +137,7 @@ def _read(
 
 
 def _chosen(documents: Mapping[str, Document], options: ReadOptions) -> Document:
-    """Returns the spans that annotators of a document agree on, or those of the one who was named.
+    """Returns the spans that annotators of a document agree on, or of a named annotator.
 
     They are in a document without a name, to which the caller gives name and text.
 

@@ -87,7 +87,7 @@ def part(entry: Any, name: str, kind: type, where: str) -> Any:
 
 
 def joined_parts(text: str, parts: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """Returns parts of a span as one, if nothing but blanks lies between them; None where words do.
+    """Returns the parts of a span as one span; None if words lie between them.
 
     Tools cut a span at each line end, so in wrapped text many spans have several parts.
 

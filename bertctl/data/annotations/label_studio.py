@@ -84,7 +84,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         options: Which part of the data is the text, and whose labels count.
 
     Raises:
-        DataError: A task without a text, or spans that are none.
+        DataError: A task without a text, or a region that is no span.
         UsageError: Which part of the data is the text can't be told.
     """
     key = _text_key(tasks, source, options)
@@ -502,7 +502,7 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
         where: File and task.
 
     Raises:
-        DataError: Spans that count what a browser shows, or that are none.
+        DataError: Spans that count what a browser shows, or regions that are no spans.
     """
     spans: list[Span] = []
     surfaces: list[str | None] = []
