@@ -13,7 +13,7 @@ from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
 
 if TYPE_CHECKING:
-    from bertctl.reporting.gate import GateResult
+    from bertctl.reporting.gate_result import GateResult
 
 _BASELINES = ("frozen", "tfidf", "word-tags", "majority")
 
