@@ -15,7 +15,8 @@ from bertctl.errors import UsageError
 from bertctl.inference.carried_columns import KeptColumns
 from bertctl.inference.engine import Engine
 from bertctl.inference.opening import open_trained
-from bertctl.inference.predict import Predictor, unlabelled_rows
+from bertctl.inference.predictor import Predictor
+from bertctl.inference.rows_to_answer import unlabelled_rows
 from bertctl.inference.score_run import evaluate_apart, evaluate_file, evaluate_run
 from bertctl.inference.several_runs import (
     LoadedRuns,

@@ -19,14 +19,9 @@ from bertctl.data.sources import MemoryFile
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.carried_columns import KeptColumns, free_name
 from bertctl.inference.engine import Engine, forward_together
-from bertctl.inference.predict import (
-    Destination,
-    Predictor,
-    tell_truncation,
-    text_rows,
-    unlabelled_rows,
-    warn_of_clashes,
-)
+from bertctl.inference.predict import Destination
+from bertctl.inference.predictor import Predictor, tell_truncation, warn_of_clashes
+from bertctl.inference.rows_to_answer import text_rows, unlabelled_rows
 from bertctl.inference.trained import NetworkRun, open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import is_export

@@ -14,7 +14,7 @@ from bertctl.arrays import Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
-from bertctl.inference.predict import Predictor
+from bertctl.inference.predictor import Predictor
 from bertctl.inference.trained import NetworkRun
 from bertctl.interpretability.attribution import (
     FIGURES,

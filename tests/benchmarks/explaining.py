@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from bertctl.catalog.models import locate_model
-from bertctl.inference.predict import text_rows
+from bertctl.inference.rows_to_answer import text_rows
 from bertctl.inference.trained import open_run
 from bertctl.interpretability.explain import Asked, Explainer
 

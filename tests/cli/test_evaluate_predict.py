@@ -25,7 +25,8 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import DataSection
 from bertctl.errors import UsageError
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
-from bertctl.inference.predict import Destination, predict_glue, predict_rows, unlabelled_rows
+from bertctl.inference.predict import Destination, predict_glue, predict_rows
+from bertctl.inference.rows_to_answer import unlabelled_rows
 from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.run_folder import RunFolder

@@ -164,7 +164,7 @@ def test_the_share_of_a_scoring_goes_by_tokens(tiny_recipe_job) -> None:
 
 @pytest.fixture
 def tiny_recipe_job(tiny_run: TinyRun):
-    from bertctl.inference.predict import unlabelled_rows
+    from bertctl.inference.rows_to_answer import unlabelled_rows
     from bertctl.inference.trained import open_run
     from bertctl.runtime.launch import ALONE
 

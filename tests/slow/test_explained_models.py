@@ -15,7 +15,7 @@ import transformers
 from scipy.stats import spearmanr
 
 from bertctl.config.load import load_recipe
-from bertctl.inference.predict import split_rows, text_rows
+from bertctl.inference.rows_to_answer import split_rows, text_rows
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.run_folder import RunFolder

@@ -13,7 +13,7 @@ import transformers
 from scipy.stats import spearmanr
 
 from bertctl.errors import UsageError
-from bertctl.inference.predict import split_rows, text_rows
+from bertctl.inference.rows_to_answer import split_rows, text_rows
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.interpretability.attribution import BINS, METHODS, TOLERANCE, integrated_gradients
 from bertctl.interpretability.embeddings import EmbeddedNetwork

@@ -138,7 +138,7 @@ class RowsGiven:
             skipped: Collects the rows that can't be read. With None, such a row is an error.
             layout: Layout of the answers. Some layouts need more of the input than others.
         """
-        from bertctl.inference.predict import (
+        from bertctl.inference.rows_to_answer import (
             CHUNK,
             question_rows,
             split_rows,
