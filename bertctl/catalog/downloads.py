@@ -15,7 +15,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,16 +118,8 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
     ]
     # One commit for all files, even if a branch moves meanwhile.
     at_commit = replace(files_of_hub, revision=description.get("sha") or files_of_hub.revision)
-    names: Sequence[str] = files_of_hub.files
-    if files_of_hub.patterns:
-        all_names = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
-        matching = [name for name in all_names if files_of_hub.matches(name)]
-        # With patterns, `files` are those that mark a complete copy. They are fetched last, so that
-        # a copy that was broken off has none of them.
-        markers = [name for name in matching if name in files_of_hub.files]
-        names = [name for name in matching if name not in files_of_hub.files] + markers
     files = []
-    for name in names:
+    for name in _names_to_fetch(files_of_hub, description):
         file = _remote_file(name, at_commit)
         # It was looked up at the commit. Its `hub_files` have the revision that was asked for,
         # which may be a branch.
@@ -137,6 +129,24 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
             f"{files_of_hub.repo} has no file that is read of a {files_of_hub.repo_type}"
         )
     return files
+
+
+def _names_to_fetch(files_of_hub: HubFiles, description: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the paths of the files to fetch from a repository, in the order of fetching.
+
+    Args:
+        files_of_hub: The repository, with patterns of files or with files.
+        description: What the hub says of the repository, with all of its files (`siblings`).
+    """
+    if not files_of_hub.patterns:
+        return files_of_hub.files
+    all_names = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
+    matching = [name for name in all_names if files_of_hub.matches(name)]
+    # With patterns, `files` are those that mark a complete copy. They are fetched last, so that a
+    # copy that was broken off has none of them.
+    markers = [name for name in matching if name in files_of_hub.files]
+    others = [name for name in matching if name not in files_of_hub.files]
+    return [*others, *markers]
 
 
 def _remote_file(name: str, hub_files: HubFiles) -> RemoteFile:

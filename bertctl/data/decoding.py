@@ -70,7 +70,6 @@ def decoded_lines(
         DataError: The file is empty; a line is too long; bytes are not the encoding.
         DeviceError: There is too little memory for all lines.
     """
-    memory_guard = MemoryGuard(source, "lines")
     if encoding is not None and not is_encoding(encoding):
         message = f"data.encoding: unknown encoding '{encoding}'"
         raise UsageError(message, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
@@ -99,6 +98,7 @@ def decoded_lines(
         yield from _decoded_whole(data, encoding_used, source, errors)
         return
 
+    memory_guard = MemoryGuard(source, "lines")
     offset = 0  # bytes of the lines so far
     next_check = 0  # offset from which the memory is checked again
     n_beyond_ascii = 0  # lines with other characters than ASCII

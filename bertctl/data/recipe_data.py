@@ -132,22 +132,14 @@ def load_data(
     if unsplit:
         rows_by_split = {name: source.read_whole(name) for name in split_names}
     else:
-        whole_splits = source.read(split_names)
-        rows_by_split = limited(whole_splits, recipe, listener)
-        if "train" in rows_by_split and READERS[recipe.task].stratify:
-            all_train_rows = source.unlimited_train or whole_splits["train"]
-            lost_labels = _lost_labels(all_train_rows, rows_by_split["train"], listener)
+        rows_by_split, lost_labels = _read_and_sample(source, split_names, recipe, listener)
 
     if confirms and validation[0] in rows_by_split:
         rows = rows_by_split[validation[0]]
         rows_by_split |= _confirming(rows, recipe, source.columns, listener)
         validation = (*validation, CONFIRM)
 
-    for name, rows in rows_by_split.items():
-        if name == "train":
-            continue
-        for column in recipe.evaluation.slice_columns:
-            require_column(rows, column, "evaluation.slice_columns")
+    _require_slice_columns(rows_by_split, recipe)
     if unsplit:
         splits_with_groups = rows_by_split
     else:
@@ -164,6 +156,38 @@ def load_data(
         slice_hashes=_slice_hashes(recipe, rows_by_split),
         rows_in_memory=rows_in_memory,
     )
+
+
+def _read_and_sample(
+    source: SplitSource, split_names: Sequence[str], recipe: Recipe, listener: Listener
+) -> tuple[dict[str, Rows], frozenset[str]]:
+    """Reads splits, and samples those that have more rows than the recipe says.
+
+    Returns:
+        Split name -> rows, and the labels that the sample of the training rows has lost.
+    """
+    whole_splits = source.read(split_names)
+    rows_by_split = limited(whole_splits, recipe, listener)
+    has_classes = READERS[recipe.task].stratify
+    if "train" not in rows_by_split or not has_classes:
+        return rows_by_split, frozenset()
+
+    all_train_rows = source.unlimited_train or whole_splits["train"]
+    lost_labels = _lost_labels(all_train_rows, rows_by_split["train"], listener)
+    return rows_by_split, lost_labels
+
+
+def _require_slice_columns(rows_by_split: Mapping[str, Rows], recipe: Recipe) -> None:
+    """Refuses a scored split without a column of `evaluation.slice_columns`.
+
+    Raises:
+        DataError: With the columns of the split.
+    """
+    for name, rows in rows_by_split.items():
+        if name == "train":
+            continue
+        for column in recipe.evaluation.slice_columns:
+            require_column(rows, column, "evaluation.slice_columns")
 
 
 def _with_groups(

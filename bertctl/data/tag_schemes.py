@@ -11,7 +11,7 @@ BILOU   U-P  O     O  B-L   I-L   L-L   U-L      the same with other letters
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -286,24 +286,12 @@ def _refuse_other_writing(
     Raises:
         WholeFileError: With the first of them, and how to write it.
     """
-    marks: dict[str, str] = {}
+    marks: dict[str, str] = {}  # `b_PER` -> `B-PER`, `o` -> `O`
     for tag in first_place:
         mark = written_as_mark(tag)
         if mark is not None:
             marks[tag] = mark
-    typed = {tag: mark for tag, mark in marks.items() if mark != "O"}  # `b_PER` -> `B-PER`
-    letters = {mark[0] for mark in typed.values()}
-    outside = [tag for tag, mark in marks.items() if mark == "O"]
-
-    # All tags are letters without types, in small letters: b, i, o.
-    are_letters = {tag.upper() for tag in first_place} <= _ALL_LETTERS | {"M"}
-    are_small_letters = are_letters and {"b", "o"} <= first_place.keys()
-    # Most tags have a prefix and a type, and one tag is O or begins an entity.
-    has_outside = bool({"O", "o", "0"} & first_place.keys())
-    has_beginning = "B" in letters and len(first_place) > 1
-    are_mostly_typed = 2 * len(typed) > len(first_place) - len(outside)
-    are_prefixed = (has_outside or has_beginning) and are_mostly_typed
-    if not are_small_letters and not are_prefixed:
+    if not _look_like_marks(first_place.keys(), marks):
         return
 
     misspelt = [tag for tag, mark in marks.items() if tag != mark]
@@ -312,7 +300,7 @@ def _refuse_other_writing(
     if not misspelt:
         return
     # The example is the first tag with a type, or else the first one.
-    typed_misspelt = [tag for tag in misspelt if tag in typed]
+    typed_misspelt = [tag for tag in misspelt if marks.get(tag, "O") != "O"]
     tag = min(typed_misspelt or misspelt, key=first_place.__getitem__)
     index, word = first_place[tag]
     mark = marks.get(tag, tag.upper())
@@ -326,6 +314,27 @@ def _refuse_other_writing(
         remedy="Write B-TYPE and I-TYPE, with capitals before a hyphen, and O outside of "
         f"entities: {mark} for {tag}.",
     )
+
+
+def _look_like_marks(tags: Collection[str], marks: Mapping[str, str]) -> bool:
+    """Returns whether tags mark entities, in whatever writing.
+
+    Args:
+        tags: The different tags.
+        marks: Tag -> how schemes write it, for the tags that look like marks of entities.
+    """
+    # All tags are letters without types, in small letters: b, i, o.
+    are_letters = {tag.upper() for tag in tags} <= _ALL_LETTERS | {"M"}
+    if are_letters and "b" in tags and "o" in tags:
+        return True
+
+    # Most tags have a prefix and a type, and one tag is O or begins an entity.
+    typed = [mark for mark in marks.values() if mark != "O"]
+    n_outside = len(marks) - len(typed)
+    are_mostly_typed = 2 * len(typed) > len(tags) - n_outside
+    has_outside = any(tag in tags for tag in ("O", "o", "0"))
+    has_beginning = len(tags) > 1 and any(mark[0] == "B" for mark in typed)
+    return are_mostly_typed and (has_outside or has_beginning)
 
 
 def _refuse_strangers(

@@ -236,28 +236,7 @@ def rows_of_table(
         DataError: something that is no list of words, more or fewer tags than words, spans that are
             not in their text or overlap; with file and line.
     """
-    misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
-    if columns.label is not None:
-        label_cells = table.columns[columns.label]
-    else:
-        label_cells = [None] * len(table)
-    rows: list[_TaggedRow] = []
-    n_spans = 0
-    for i, label in enumerate(label_cells):
-        row = _tagged_row(table, columns, i, label, misaligned)
-        if row.tags is None and options.label_needed:
-            message = f"{table.where(i)}: the sentence has no tags in the column '{columns.label}'"
-            raise DataError(
-                message,
-                remedy="Each row needs tags: leave out what nobody tagged. Is `data.label_column=` "
-                "right?",
-            )
-        has_spans = label and isinstance(label[0], dict | list | tuple)
-        if has_spans:
-            n_spans += len(label)
-        rows.append(row)
-    misaligned.report(table.source, n_spans, options.listener)
-
+    rows = _tagged_rows(table, columns, options)
     n_unlabelled = sum(row.tags is None for row in rows)
     if columns.label is not None and 0 < n_unlabelled < len(rows):
         counted = count_of(n_unlabelled, len(rows), "row")
@@ -296,6 +275,41 @@ class _TaggedRow(NamedTuple):
     text: str | None
     offsets: Offsets | None
     tags: list[str] | None
+
+
+def _tagged_rows(table: Table, columns: TaggedColumns, options: ReadOptions) -> list[_TaggedRow]:
+    """Returns each row of a file with its words and tags; warns of spans that don't fit the words.
+
+    Args:
+        table: The file.
+        columns: Which column is which.
+        options: Whether a row without tags is refused, and which overlapping spans are kept.
+
+    Raises:
+        DataError: A row that can't be read, or that has no tags though it needs them.
+    """
+    misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
+    if columns.label is not None:
+        label_cells = table.columns[columns.label]
+    else:
+        label_cells = [None] * len(table)
+    rows: list[_TaggedRow] = []
+    n_spans = 0
+    for i, label in enumerate(label_cells):
+        row = _tagged_row(table, columns, i, label, misaligned)
+        if row.tags is None and options.label_needed:
+            message = f"{table.where(i)}: the sentence has no tags in the column '{columns.label}'"
+            raise DataError(
+                message,
+                remedy="Each row needs tags: leave out what nobody tagged. Is `data.label_column=` "
+                "right?",
+            )
+        has_spans = label and isinstance(label[0], dict | list | tuple)
+        if has_spans:
+            n_spans += len(label)
+        rows.append(row)
+    misaligned.report(table.source, n_spans, options.listener)
+    return rows
 
 
 def _tagged_row(
