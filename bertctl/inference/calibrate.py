@@ -41,9 +41,9 @@ def calibrate_run(
         listener: Receives progress messages.
 
     Returns:
-        `decision`, and the scores without and with it ("before" and "after"): `metrics`, `brier`,
-        `calibration_error` (None with several labels) and `classwise_calibration_error`. They are
-        computed on the rows on which the decision was chosen, so they are slightly optimistic.
+        `decision`, and the scores "before" and "after" it: `metrics`, `brier`, `calibration_error`
+        (None with several labels) and `classwise_calibration_error`. They are computed on the rows
+        on which the decision was chosen, so the scores after it are slightly optimistic.
 
     Raises:
         UsageError: The run's task has no such decision, or more than two labels of which one is

@@ -128,8 +128,8 @@ def evaluate_split(
         listener=listener,
     )
     window_losses = passed.losses
-    # Losses of embeddings may compare all texts of the split, so no batch has them. In these tasks
-    # each row is one window.
+    # Losses of embeddings may compare all texts of the split, so they can't be computed batch by
+    # batch. In these tasks each row is one window.
     if window_losses is None:
         window_losses = task.row_losses(passed.outputs, features)
     if window_losses is None:

@@ -20,8 +20,9 @@ from bertctl.errors import UsageError
 from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import SILENT, Listener
 
-# rows predicted at once: memory holds so many, and batches of like lengths are formed among them
 CHUNK = 2048
+"""Rows that are answered at once. They are in memory, and batches are formed among them by length.
+"""
 
 
 def unlabelled_rows(

@@ -304,8 +304,9 @@ def _note_decision(
     """
     decisions = metrics.pop("decisions", None)
     if decisions is None:
-        # Without `decisions`, no split was scored with a decision so far. Older versions left them
-        # out, too, if a decision was used. It is not known for which splits, so these get no entry.
+        # No split was scored with a decision so far, or the file is of an older version, which did
+        # not record decisions. If such a run had a decision, it is not known which of its splits
+        # were scored with it, so they get no entry.
         decisions = {}
         may_have_used_decision = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
         if not may_have_used_decision:
