@@ -156,8 +156,8 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     """Yields a finding if labels look like several labels in one field, with a separator.
 
-    They do if they have fewer different parts than there are labels: `a`, `b` and `a|b` have the
-    parts a and b.
+    Labels look so if their parts are fewer than the labels themselves: the three labels `a`, `b`
+    and `a|b` have the two parts a and b.
     """
     if subject.several_labels:
         joined = None
@@ -346,7 +346,7 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
-    """Yields a finding if the labels of a split have other frequencies than those of train.
+    """Yields a finding if labels are more or less frequent in a split than in train.
 
     The total variation distance measures it: the share of rows that would need another label for
     equal frequencies.

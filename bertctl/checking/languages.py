@@ -159,7 +159,7 @@ def _has_letters(text: str) -> bool:
 def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
     """Yields a finding on texts that are in another language than most texts, almost surely.
 
-    Only the beginnings of long texts are looked at; of a large split, those of a sample.
+    Only the beginning of each text is looked at. In a large split, only a sample of the texts is.
     """
     long_enough = (i for i, text in enumerate(texts) if _has_letters(text))
     chosen: Sequence[int] = array("q", long_enough)

@@ -76,7 +76,12 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
 
 
 def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
-    """Returns the values of these rows, which may be all of them."""
+    """Returns the values of these rows.
+
+    Args:
+        values: (N,) values of all rows.
+        indices: (L,) numbers of the rows, ascending. A range stands for all rows.
+    """
     if isinstance(indices, range):
         return values
     return selected(values, indices)
@@ -186,8 +191,8 @@ def _lengths(
 ) -> Iterator[Finding]:
     """Yields findings on labels that the length of a text predicts.
 
-    Nearly all texts with such a label are longer than those of the other labels, or shorter. That
-    is measured by the area under the ROC curve (AUC).
+    Nearly all texts with such a label are longer than texts with another label, or nearly all are
+    shorter. The area under the ROC curve (AUC) measures it.
 
     Args:
         subject: The splits that are checked.

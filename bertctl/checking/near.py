@@ -180,8 +180,8 @@ class _Signatures:
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Returns the hashes of the shingles of all texts.
 
-    The first array has (S,) the hashes, those of the first text first. The second one has (N + 1,)
-    where the hashes of each text begin in it, and S.
+    The first array has (S,) the hashes, text after text. The second array has (N + 1,) the index
+    in the first array at which the hashes of each text begin, and S at its end.
     """
     codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
@@ -352,7 +352,7 @@ def _compared(
 
 
 def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
-    """Yields pairs in parts, each of about so many letters.
+    """Yields pairs in parts whose texts have at most about `most_letters` letters together.
 
     Args:
         pairs: (P,) as earlier x N + later.

@@ -137,8 +137,8 @@ class SameRows:
             texts: (T,) position of the first row of each text.
 
         Returns:
-            (M,) the positions of the rows, those of the first text first, and (M,) the number of
-            the text of each row: an index of `texts`.
+            (M,) the positions of the rows, text after text, and (M,) the number of the text of each
+            row: an index of `texts`.
         """
         repeated_rows, texts_of_repeated = self._by_text
         # The rows of a text are a slice of `repeated_rows`. A text that occurs once isn't there: it

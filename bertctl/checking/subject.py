@@ -47,7 +47,7 @@ class Subject:
     def labels(self) -> tuple[str, ...] | None:
         """Label names from the recipe, else the data set's official ones.
 
-        They are None if neither has any: the labels of the training rows are taken then.
+        The result is None if neither has any. Then the labels are taken from the training rows.
         """
         recipe_labels = self.recipe.text_classification.labels
         if recipe_labels:
@@ -137,7 +137,12 @@ def _joined(value: Any, separator: str) -> str:
 
 
 def label_names(value: Any, separator: str | None) -> tuple[str, ...]:
-    """Returns the label names in one field, as the task reads them; nothing where it is blank."""
+    """Returns the label names in one field, as the task reads them; none if the field is blank.
+
+    Args:
+        value: Content of the field: a list of labels, or one label.
+        separator: What separates labels in a string; None if a string is one label.
+    """
     if isinstance(value, list | tuple):
         return tuple(dict.fromkeys(label_name(name) for name in value if name is not None))
     if value is None or value == "" or value != value:  # NaN, as Parquet files have it

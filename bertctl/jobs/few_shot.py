@@ -274,13 +274,13 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
     contributions_of_first = _contributions(job, results[job.selection].lines)
     values[0] = contributions_of_first.value
 
-    # With several draws, `judged` compares the draws. With one, its examples are compared.
+    # With several draws, `judge_training` compares the draws. With one, its examples are compared.
     if len(values) == 1:
         gap = contributions_of_first.difference(frozen_draws[0])
     else:
         gap = None
     frozen_values = [contributions.value for contributions in frozen_draws]
-    scores = job.metrics(results) | {"few_shot": judged(job, values, frozen_values, gap)}
+    scores = job.metrics(results) | {"few_shot": judge_training(job, values, frozen_values, gap)}
     metrics = MetricsDocument.model_validate(scores)
 
     write_predictions(folder, results, job.recipe.evaluation)
@@ -507,7 +507,7 @@ def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contribu
     return contributions
 
 
-def judged(
+def judge_training(
     job: FewShotJob, trained: Sequence[float], frozen: Sequence[float], gap: Difference | None
 ) -> dict[str, Any]:
     """Returns what metrics.json has under `few_shot`.

@@ -122,8 +122,8 @@ def estimate_adaptation(
 ) -> dict[str, Any]:
     """Returns the steps and memory of the pretraining, and runs, time and disk of the fine-tuning.
 
-    The model with pretraining does not exist yet. Its fine-tuning takes as long as that of the
-    model without, which is timed.
+    The model with pretraining does not exist yet, so only the fine-tuning of the model without
+    pretraining is timed. Both take the same time.
 
     Args:
         adaptation: The pretraining and the task.

@@ -130,8 +130,9 @@ def _rung_number(plan: SweepPlan, cell: CellResult) -> float:
 def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
     """Returns the best score of a setting; None if it has none.
 
-    Only scores of seeds whose runs are done count. If there are none, those of other runs that were
-    trained to their end count, such as collapsed ones; and if there are none of these either, all.
+    Scores of runs in the state `done` count first. If the setting has none, scores of other runs
+    that were trained to their end count, such as collapsed runs. If it has none of these either,
+    all its scores count.
     """
     valued = [score for score in setting.scores if score.value is not None]
     succeeded = [score for score in valued if score.state == "done"]
@@ -230,7 +231,8 @@ def _comparable_scores(
 def _scores_with_predictions(setting: SettingScores) -> dict[int, Score]:
     """Returns the scores of a setting that come from predictions, by seed.
 
-    A diverged run has none: its score is the majority's, or the worst of the sweep.
+    A diverged run has no predictions: its score is that of the best constant prediction, or the
+    worst one of the sweep.
     """
     return {
         score.seed: score
@@ -288,8 +290,8 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
     The examples have the order of the first score in all of them.
 
     Raises:
-        BertctlError: Predictions are missing, are of other examples than those of the first score,
-            or are of a single example or cluster.
+        BertctlError: Predictions are missing, are of other examples than the first score's, or are
+            of a single example or cluster.
     """
     lines_by_score: list[list[Line]] = []
     for score in scores:
@@ -311,16 +313,17 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
 def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, float]:
     """Returns the scores to expect of the chosen setting on other examples.
 
-    The first is that of the setting with a new seed, the second that of its best run. Both are
-    corrected for the luck of the setting that was the best of many. Diverged runs count with their
-    scores: the majority's, or the worst of the sweep.
+    The first score is to be expected of the setting with a new seed, the second of its best run.
+    Both are corrected for the luck of the setting that was the best of many. A diverged run counts
+    with the score of the best constant prediction, or else with the worst score of the sweep.
 
     Args:
         plan: Plan of the sweep.
         settings: Scores of all its settings.
 
     Raises:
-        BertctlError: A run that is not diverged has no predictions, or those of other examples.
+        BertctlError: A run that is not diverged has no predictions, or predictions of other
+            examples.
     """
     scored_settings = [setting for setting in settings if setting.mean is not None]
     scores: list[Score] = []

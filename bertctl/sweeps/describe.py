@@ -172,9 +172,9 @@ def _run(cell: CellResult) -> RunRow:
 
 
 def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | None:
-    """Returns the rungs of successive halving, and its steps beside those of the full grid.
+    """Returns the rungs of successive halving, its steps and the steps of the full grid.
 
-    It is None without halving.
+    The result is None without halving.
     """
     if not plan.rungs:
         return None
@@ -202,7 +202,7 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n_scores: int) -> C
     best = best_score(plan, setting)
     if setting.mean is None or best is None or best.value is None:
         return None
-    cell = best.cells[0]  # the first fold's run stands for the others
+    cell = best.cells[0]  # with folds, the run of the first fold is recommended
     is_trained = is_whole(best)  # a run that was stopped early is not recommended
     return ChosenSetting(
         by=plan.choose,
@@ -250,7 +250,8 @@ def _choice_text(plan: SweepPlan, setting: SettingScores, best_value: float, n_s
 def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, Any]:
     """Returns the fields of the chosen setting that say what to expect of it.
 
-    `expected` is the score of a new seed, and `run_expected` that of its best run on new examples.
+    `expected` is the score of a new seed, and `run_expected` the score of the best run on new
+    examples.
     Both are corrected for the luck of the setting that is chosen as the best of several. Both are
     None if they can't be computed, and `not_corrected` then has the reason.
     """

@@ -153,10 +153,10 @@ def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
 
 
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
-    """Returns the seconds of a run (estimate, low, high), from those of the timed run of its kind.
+    """Returns the seconds of a run (estimate, low, high), computed from the timed run of its kind.
 
-    The time of training grows with the number of steps, and that of scoring with the number of
-    epochs. The model is written once. `training.time_limit` ends a run earlier.
+    Training time grows with the number of steps, scoring time with the number of epochs. The model
+    is written once. `training.time_limit` may end a run earlier.
     """
     # If no run of its kind was timed, the first timed one has to do.
     timed_cell, timing = timed.get(_kind(cell)) or next(iter(timed.values()))

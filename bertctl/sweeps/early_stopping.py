@@ -124,7 +124,7 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
 
     first_mean = float(np.mean(outcome.first_losses))
     last_mean = float(np.mean(outcome.last_losses))
-    # A run that begins with tiny losses is not lost while they are below those of guessing.
+    # A run that begins with tiny losses is not lost while its losses are below that of guessing.
     lowest_reference = _LOSS_BY_CHANCE if likelihood else 0.0
     reference = max(lowest_reference, first_mean)
     if outcome.step >= _SLOW_AFTER and last_mean > _SLOW * reference:

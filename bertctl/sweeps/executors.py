@@ -136,9 +136,9 @@ class Jobs:
         self._labels = labels or {}
         self._request = StopRequest()
         self._threads = ThreadPoolExecutor(jobs)  # each thread runs one cell at a time
-        self._submitting = threading.Lock()  # of the thread that submits; the others wait
-        self._is_refused = False  # the cluster takes no job, so no other is submitted
-        self._warnings: set[str] = set()  # that were given; each is given once
+        self._submitting = threading.Lock()  # one thread at a time submits a job
+        self._is_refused = False  # whether the cluster takes no job: then the sweep ends
+        self._warnings: set[str] = set()  # warnings that were given, as each is given once
         self._running: dict[str, Any] = {}  # cell -> its job
         self._n_ended = 0  # jobs that have ended, in whatever way
         runtime = next(iter(settings.recipes.values()))["runtime"]
@@ -188,10 +188,10 @@ class Jobs:
             self._engine.cancel(job)
 
     def _run(self, cell: str) -> CellReply | None:
-        """Runs a cell to its end, with a new job for each one that is lost, and returns its reply.
+        """Runs a cell to its end, with a new job for each lost job, and returns its reply.
 
-        It is None if no job was submitted before the sweep ended. The cell fails after some losses
-        in a row. A job that has brought the run further before it was lost begins the count anew: a
+        The reply is None if no job was submitted before the sweep ended. The cell fails after some
+        lost jobs in a row. A lost job that had brought the run further begins the count anew, as a
         long run may need many jobs with a time limit.
         """
         folder = RunFolder(self._settings.folder / CELLS / cell)
@@ -237,11 +237,11 @@ class Jobs:
         return CellReply(cell, "failed", message, ExitCode.DEVICE)
 
     def _submit(self, settings: WorkerSettings, cell: str) -> Any | None:
-        """Submits the job of a cell; returns None where the sweep ends before it is taken.
+        """Submits the job of a cell; returns None if the sweep ends before the cluster takes it.
 
-        A job that is refused beside others of this sweep waits for one of them to end: clusters
-        limit how many jobs a user may have. It keeps its turn: the runs behind it would be refused
-        as well, hundreds of times in a large sweep.
+        Clusters limit how many jobs a user may have. So if the job is refused while other jobs of
+        this sweep run, it is submitted again once one of these has ended. Until then no other job
+        is submitted, as it would be refused as well, hundreds of times in a large sweep.
 
         Raises:
             RefusedJobError: The job is refused, and none of this sweep is under way.

@@ -22,15 +22,15 @@ from bertctl.run_documents.sweep_document import ExpectedBest
 
 
 def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[ExpectedBest]:
-    """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
+    """Returns the expected best score of 1, 2, ... N runs, drawn with replacement from N runs.
 
     Args:
-        values: scores of all runs, in any order.
-        higher_is_better: direction.
+        values: (N,) scores of all runs, in any order.
+        higher_is_better: Whether higher scores are better.
 
     Returns:
-        For each n (`runs`) the `value` that they can be expected to reach, and its standard
-        `deviation`; nothing without values.
+        For each number of runs the `value` that the best of them can be expected to reach, and its
+        standard `deviation`; nothing without values.
     """
     N = len(values)
     sign = 1.0 if higher_is_better else -1.0

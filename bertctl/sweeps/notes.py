@@ -91,7 +91,7 @@ def _notes_on_choice(document: SweepDocument, chosen: ChosenSetting) -> list[str
 def _runs(document: SweepDocument, state: str) -> str:
     """Returns the runs in a state as text, such as `2 runs (learning_rate 1 with seed 1; ...)`.
 
-    Failed ones have their message. The first three are named, the others counted.
+    The first three runs are named, failed runs with their message. Further runs are only counted.
     """
     rows = [row for row in document.runs if row.state == state]
     values = document.values_by_setting
@@ -111,7 +111,10 @@ def _runs(document: SweepDocument, state: str) -> str:
 
 
 def _folds(document: SweepDocument) -> list[str]:
-    """Returns notes on how scores were made of K folds: of their pooled answers, or as a mean."""
+    """Returns notes on how the scores of K folds were computed.
+
+    The score of a seed is that of all folds' predictions together, or else the mean over the folds.
+    """
     valued = [score for score in document.scores if score.value is not None]
     n_means = sum(score.how == "mean of folds" for score in valued)
     K = document.folds

@@ -43,7 +43,7 @@ def picture(file: Path, label: str) -> str:
 def write_pictures(document: SweepDocument, folder: Path) -> None:
     """Writes scores.png and expected.png, and both as .svg.
 
-    Without a chosen setting, those of an earlier call go.
+    Without a chosen setting nothing is drawn, and the pictures of an earlier call are deleted.
 
     Raises:
         UnavailableError: a file can't be written.

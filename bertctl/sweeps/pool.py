@@ -152,7 +152,8 @@ class Pool:
             target=work, args=(worker_end, settings, self._encoded), daemon=True
         )
         with warnings.catch_warnings():
-            # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
+            # Python warns of forking a process that has threads. These are the tokenizer's, which
+            # sleep, and no worker waits for them.
             warnings.simplefilter("ignore", DeprecationWarning)
             # The worker inherits the mask: signals wait until it has its handlers, or they might be
             # lost.

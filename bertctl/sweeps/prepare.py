@@ -386,7 +386,7 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
             "training.init_seed": seed["init"],
             "training.order_seed": seed["order"],
         }
-        # metrics.json tells that the run is one of so many: `gate` widens its intervals by that.
+        # metrics.json has the number of settings: `gate` widens the intervals of the best of many.
         values["evaluation.settings_compared"] = len(settings)
         if fold is not None:
             values |= {"data.folds": request.folds, "data.fold": fold}

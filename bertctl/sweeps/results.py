@@ -400,10 +400,10 @@ def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
 
 
 def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
-    """Returns the prediction lines of these runs on the selection split, one after the other.
+    """Returns the prediction lines on the selection split of these runs, run after run.
 
     Raises:
-        BertctlError: a run that has none.
+        BertctlError: A run has no predictions.
     """
     lines: list[Line] = []
     for fold, cell in enumerate(cells):

@@ -149,7 +149,7 @@ class SweepRunner:
             return replies
         if plan.rungs:
             return self._climb(begun)
-        # Examples that each run which is not over trains on: progress is a share of these.
+        # Training examples of each run that is not over yet: progress is a share of their sum.
         remaining_work = {
             cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting
         }
@@ -207,7 +207,8 @@ class SweepRunner:
 
         n_said = 0  # complete rungs that were reported
         while True:
-            # All that decides is in the folders, so an interrupted sweep goes on as it would have.
+            # Rungs are read from the run folders, so an interrupted sweep continues as if it had
+            # not been interrupted.
             cells = [read_cell(self._folder, plan, cell) for cell in plan.cells]
             rungs = read_ladder(plan, cells, retried)
             # Runs are promoted or stopped at every rung but the last.
@@ -237,10 +238,7 @@ class SweepRunner:
         return replies
 
     def _forget_stopped(self, rung: Rung) -> None:
-        """Deletes the checkpoints of the runs that stop at a rung.
-
-        They are as large as several models.
-        """
+        """Deletes the checkpoints of the runs that stop at a rung: each is as large as 4 models."""
         for name in rung.stopped:
             run = RunFolder(self._folder / CELLS / name)
             # A run that is done was trained to its end by an earlier call, and keeps what it has.
@@ -405,7 +403,7 @@ class SweepRunner:
         return pool
 
     def _examples(self, cell: SweepCell) -> int:
-        """Returns how many examples a run trains on, those of all its passes."""
+        """Returns how many examples a run trains on, summed over its epochs."""
         rows = n_training_windows(self._sweep.encoded[cell.key].features)
         recipe = cell.recipe
         return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)

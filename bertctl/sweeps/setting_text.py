@@ -22,7 +22,7 @@ def short_names(axes: Sequence[str]) -> list[str]:
 
 
 def value_text(value: Any) -> str:
-    """Returns a field's value: `3e-04`, `5e-05`, `0.01`, `true`, `[a, b]`, a text as it is."""
+    """Returns a field's value as text, such as `3e-04`, `0.01`, `true`, `[a, b]` or `cosine`."""
     if isinstance(value, float):
         if value == 0 or abs(value) >= _SMALL:
             return f"{value:.4g}"

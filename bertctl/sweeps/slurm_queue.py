@@ -267,8 +267,8 @@ def job_names(cells: Mapping[str, object] | Collection[str]) -> dict[str, str]:
 def seconds_before_limit(time_limit: str) -> int:
     """Returns how long before its time limit a job is told to save a checkpoint.
 
-    Of a short limit it is a quarter: told 90 s before a limit of one minute, each job would stop
-    while it starts.
+    With a short limit this is a quarter of the limit. Otherwise a job with a limit of one minute
+    would be told to stop while it starts.
 
     Args:
         time_limit: Limit as `sbatch --time` takes it; empty for that of the partition.

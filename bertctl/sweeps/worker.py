@@ -170,7 +170,8 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
     Args:
         name: Name of the cell.
         settings: Settings of the worker.
-        encoded: Rows that were read and tokenized, by key; those of this cell are added to it.
+        encoded: Rows that were read and tokenized, by key. If it lacks the rows of this cell, they
+            are added.
     """
     started = time.perf_counter()
     folder = RunFolder(settings.folder / CELLS / name)

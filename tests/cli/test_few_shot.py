@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bertctl.jobs.few_shot import judged
+from bertctl.jobs.few_shot import judge_training
 from tests.conftest import Run
 from tests.nursery import Nursery
 
@@ -272,11 +272,11 @@ def test_the_verdict_needs_three_points_and_an_interval_without_zero(
     job: Any = SimpleNamespace(
         recipe=recipe, primary=primary, selection="validation", draws=[range(8)]
     )
-    actual = judged(job, ours, frozen, None)
+    actual = judge_training(job, ours, frozen, None)
     assert actual["verdict"] == verdict, actual["sentence"]
     assert actual["sentence"].startswith(f"{verdict}: ")
     assert "fewer than 6 draws" not in actual["sentence"]
-    few = judged(job, (0.95, 0.94, 0.95, 0.94, 0.96), frozen[:5], None)
+    few = judge_training(job, (0.95, 0.94, 0.95, 0.94, 0.96), frozen[:5], None)
     assert few["verdict"] == "does not pay"
     assert few["sentence"].endswith("; fewer than 6 draws can't show it")
     assert [row["seed"] for row in actual["draws"]] == [*range(5, 12)]
