@@ -341,7 +341,7 @@ def prediction_lines(
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": line_id(rows.answer_id(i))}
-        # Ids of the file that are not unique: `id` is the row's number, and theirs is beside it.
+        # If the file's ids are not unique, `id` is the row's number and `file_id` the file's id.
         if not rows.file_ids and rows.has("id"):
             line["file_id"] = as_json(rows.columns["id"][i])
         if settings.keep_text:

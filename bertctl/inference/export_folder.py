@@ -41,7 +41,7 @@ class ExportFolder:
 
         Raises:
             UnavailableError: A file is missing or can't be read.
-            DataError: A file is not as it was written; which.
+            DataError: A file is not as it was written; the error names it.
         """
         file = path / DOCUMENT
         document = read_json_document(file, ExportDocument, remedy=AGAIN)
@@ -169,7 +169,7 @@ def _check_file(folder: Path, name: str, n_bytes: int, digest: str) -> None:
 
     Raises:
         UnavailableError: It is missing or can't be read.
-        DataError: It is another one.
+        DataError: It is not as it was exported.
     """
     path = folder / name
     try:

@@ -148,6 +148,7 @@ def predict_rows(
         files = destination.merge(merged, watched, task_format)
         listener.finish("merging")
         tell_truncation(run, merged.counts, listener)
+        # Without rows `counts` is empty.
         return {"examples": 0, **merged.counts, "files": files}
 
     predictor = Predictor(
@@ -193,6 +194,7 @@ def predict_rows(
         return dict(predictor.counts)
     files = destination.write(answers, task_format)
     predictor.finish(listener)
+    # Without rows `counts` is empty.
     return {"examples": 0, **predictor.counts, "files": files}
 
 
@@ -232,6 +234,7 @@ def _write_part(
         )
     predictor.finish(listener)
     shard.write_record(record, part, predictor.counts)
+    # Without rows `counts` is empty.
     return {"examples": 0, **predictor.counts, "files": [str(part)]}
 
 

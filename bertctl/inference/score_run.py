@@ -152,6 +152,8 @@ def evaluate_file(
         paths: Sequence[Path | MemoryFile] = path.paths
     else:
         paths = (path,)
+    # Some settings show only in all files together, such as the number of the first choice: this
+    # file may lack the lowest label, but the files of the run have it.
     settings = reader.settled(run.file_settings, [*paths, *own_files])
     reading = reader.read(
         path,
@@ -169,7 +171,7 @@ def evaluate_file(
     if trained is not None:
         primary = trained.primary.name
         constant = trained.constant_answer
-    # Rows with other labels may not give this metric. Then the first one that they give decides.
+    # The metric may need labels that these rows don't have. Then their first metric is primary.
     if results and primary not in results["file"].metrics:
         primary = next(iter(results["file"].metrics))
     scores = metrics_document(results, primary=primary, selection="file")

@@ -126,10 +126,8 @@ def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
 
 def _entry(run: FinishedRun, name: str) -> BaselineEntry | None:
     """Returns what metrics.json has of a baseline, or None."""
-    for baseline_name, entry in run.metrics.baselines.items():
-        if baseline_name == name:
-            return entry
-    return None
+    entries: dict[str, BaselineEntry] = dict(run.metrics.baselines.items())
+    return entries.get(name)
 
 
 def _baseline_lines(run: FinishedRun, name: str, split: str) -> list[Line]:

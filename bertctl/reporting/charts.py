@@ -159,8 +159,8 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
                     metadata=metadata,
                 ),
             )
-            # The layout of the first file stays for the others. The engine would start from it and
-            # move things a little further.
+            # Later files keep the layout of the first one. If the layout engine ran again, it would
+            # begin at this layout and move things a little further.
             figure.set_layout_engine("none")
 
 
