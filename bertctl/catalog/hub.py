@@ -94,7 +94,7 @@ def fetch_file(
         repo: `org/name`.
         filename: path inside the repository.
         revision: commit, tag or branch; with a commit the cache answers without any connection.
-        noun: what the person asked for, for the message.
+        noun: what the file is called in messages.
         ways: remedies, one per line: the other ways to have it.
 
     Raises:
@@ -260,7 +260,7 @@ def unreachable(address: str | None = None) -> str:
 
 
 def has_token() -> bool:
-    """Returns whether the hub is asked in somebody's name (`HF_TOKEN`, or an earlier login)."""
+    """Returns whether requests to the hub have a token (`HF_TOKEN`, or an earlier login)."""
     from huggingface_hub import get_token
 
     return bool(get_token())
@@ -320,7 +320,7 @@ def hub_access(
     """
     if is_offline():
         raise UnavailableError(f"{noun} is not in the cache, and offline mode is on", remedy=ways)
-    # A file that is needed is asked for: the front page may answer where files do not.
+    # The request is for a file that is needed: the hub's front page may answer where files do not.
     probe = "config.json" if hub_files.patterns else "".join(hub_files.files[:1])
     problem = _reach(hub_files.address(probe))
     if problem:

@@ -319,7 +319,7 @@ def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
     A list of 0 and 1 is a vector if one of them is repeated, as `[0, 1, 1]`. `[1]` may be a list of
     one name, and so are lists of 0 and 1 if the labels have these names.
     """
-    if not _is_vector(items):  # asked first: it is quick, and nearly all lists are of names
+    if not _is_vector(items):  # checked first: it is quick, and nearly all lists are of names
         return items
     texts = [str(item) for item in items]
     has_repeated = len(set(texts)) < len(texts)
@@ -550,7 +550,7 @@ def _is_vector(items: Sequence[Any]) -> bool:
 
 
 def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
-    """Returns the names of the labels that a vector marks with 1, or why that can't be told.
+    """Returns the names of the labels that a vector marks with 1, or why they are unknown.
 
     With the names a, b, c: `[1, 0, 1]` or `1 0 1` -> `["a", "c"]`.
 

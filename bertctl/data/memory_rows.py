@@ -112,7 +112,7 @@ def kept_file(rows: RowsInMemory, name: str) -> MemoryFile:
 
 def is_frame(rows: object) -> bool:
     """Returns whether rows are a data frame: all there, in columns with names."""
-    # The type is asked, because a lazy frame would begin its query at `rows.columns`.
+    # Only the type is looked at: a lazy frame would begin its query at `rows.columns`.
     kind = type(rows)
     has_columns = hasattr(kind, "columns") or hasattr(kind, "column_names")
     return has_columns and hasattr(kind, "__len__")

@@ -22,7 +22,7 @@ _FOREIGN = {
     "positive_passages": ("Tevatron", "negative_passages"),
     "positive_ctxs": ("DPR", "hard_negative_ctxs"),
 }
-"""Columns of formats that are told by their name, with what holds the wrong texts in them."""
+"""Column that shows another tool's format -> the tool, and its column of wrong texts."""
 
 
 def unfolded(table: Table, *, train: bool) -> Table:

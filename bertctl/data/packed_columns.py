@@ -235,7 +235,7 @@ class CodedValues(Sequence[Any]):
         return _coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
 
     def mapped(self, function: Callable[[Any], Any]) -> "CodedValues":
-        """Returns what a function makes of the values; it is asked once for each different one."""
+        """Returns the results of a function, which is called once for each different value."""
         return CodedValues(self.codes, [function(value) for value in self.values])
 
 
@@ -372,7 +372,7 @@ def different_values(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def mapped_values(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any]:
-    """Returns what a function makes of each value; for values that recur it is asked once."""
+    """Returns a function's result for each value; in coded columns, equal values share one call."""
     if isinstance(values, CodedValues):
         return values.mapped(function)
     return column_of(map(function, values))

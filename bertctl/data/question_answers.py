@@ -113,7 +113,7 @@ def is_blank(value: Any) -> bool:
 
 
 def _require_no_answers(answers: Any, context: str, where: str) -> None:
-    """Refuses answers to a question that is said to have none.
+    """Refuses answers to a question for which `is_impossible` is true.
 
     Raises:
         DataError: with the first of them.

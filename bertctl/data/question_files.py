@@ -99,7 +99,7 @@ class QuestionReader(Reader):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin.
 
-        Stdin is JSON unless it is said to be something else.
+        Stdin is JSON unless `options.kind` names another kind.
         """
         kind = input_kind(source, options)
         is_unnamed_stdin = source == "-" and options.kind is None

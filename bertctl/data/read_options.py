@@ -32,7 +32,7 @@ COLUMN_FIELDS = (
 _MOST_MESSAGES = 5  # rows left out that are named one by one
 
 OnBadRecord = Callable[[DataError], None]
-"""Is told of a record that can't be read, which is then left out."""
+"""Receives the error of a record that can't be read. The record is then left out."""
 
 
 def json_form(fields: str) -> str:
@@ -123,16 +123,17 @@ class ReadOptions:
     """How a file is to be read.
 
     Attributes:
-        settings: columns, delimiter, header and encoding, where the person said them.
+        settings: columns, delimiter, header and encoding, where the user named them.
         split: what the rows are to be called.
         label_needed: whether to refuse rows without labels.
-        keep_labels: whether labels are kept where only texts are asked for, too.
+        keep_labels: whether labels are kept even where only texts are needed.
         kind: what the file is; by its suffix where None.
         chunk_rows: rows per chunk; None for the whole file at once.
-        listener: told of what is guessed and detected.
-        on_bad_record: told of records that can't be read; without it they refuse the file.
-        hints: fields of `settings` that were said of another file: they count where this one has
-            such columns.
+        listener: receives what is guessed and detected.
+        on_bad_record: receives the errors of records that can't be read. Without it, such a record
+            refuses the file.
+        hints: fields of `settings` whose columns were named for another file, such as the training
+            file. They count if this file has such columns.
         skipped: gets rows that are not what the task needs, too; without it they refuse the file.
         form: what JSON of such rows looks like, for remedies.
         labels: what the recipe says of its labels.
@@ -159,7 +160,7 @@ class ReadOptions:
     def fitting(self, table: Table) -> "ReadOptions":
         """Returns the options without hints whose columns this file has not.
 
-        A hint is a column name that was said of another file, such as the training file.
+        A hint is a column name for another file, such as the training file.
         """
         absent: dict[str, None] = {}  # fields of the settings that become None
         for hinted_field in self.hints:
@@ -190,7 +191,7 @@ class ReadOptions:
 
 
 class ReaderOptions(TypedDict, total=False):
-    """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
+    """Options that the callers of `Reader.read` and `Reader.stream` choose. See `ReadOptions`."""
 
     kind: str | None
     listener: Listener

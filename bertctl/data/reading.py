@@ -205,7 +205,7 @@ class Reader(ABC):
         None where it is for another one.
 
         Raises:
-            UsageError: it can't be told, or the file can't be for this task.
+            UsageError: the file may be for this task or for another, or can't be for this task.
             DataError: its rows are not what this task needs.
         """
         return next(iter(self.readings(path, options)), None)
@@ -244,7 +244,7 @@ class Reader(ABC):
         """Yields the rows of tables, the chunks of one file.
 
         The first table decides which column is which, unless `columns` say it. At the end the
-        listener is told of blank texts and of ids that repeat.
+        listener is warned of blank texts and of ids that repeat.
 
         Args:
             tables: As the file has them.

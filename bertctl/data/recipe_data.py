@@ -33,7 +33,7 @@ from bertctl.words import command, listing
 NO_ROWS: Mapping[str, MemoryFile] = MappingProxyType({})
 """No rows in memory: all splits are read from what the recipe names."""
 _MANY_LABELS = 1000
-"""Labels above which they are texts rather than classes, and none is said to be lost."""
+"""Number of labels above which they are texts rather than classes: a loss is not reported."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def load_data(
 
     Args:
         recipe: its sections `data` and `evaluation`, its task and its seed are read.
-        listener: told of everything that was guessed, detected, held out or left out.
+        listener: receives everything that was guessed, detected, held out or left out.
         splits: which splits; None is training, validation and those in `recipe.evaluation.splits`.
             `test` is read only where it is named. `validation` works without a validation file too:
             it is held out from training.

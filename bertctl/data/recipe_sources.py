@@ -173,8 +173,8 @@ class CatalogSource(SplitSource):
         """Returns the folder with the data set's files; None if its rows come from the hub.
 
         Args:
-            data_dir: The folder that was named, or None. It comes before that of the
-                `datasets.yaml` that describes the data set.
+            data_dir: The folder that the user named, or None. It is looked at before the folder of
+                the `datasets.yaml` that describes the data set.
         """
         if self._row.bundled:
             return bundled_folder(self._row)

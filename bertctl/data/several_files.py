@@ -258,7 +258,7 @@ def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
 
 
 class _WholeListener(Listener):
-    """Passes on what is said of single files, and how many rows all of them seem to have.
+    """Passes on messages about single files, and an estimate of the rows of all files.
 
     Args:
         listener: Receives the messages.

@@ -25,7 +25,7 @@ class MemoryFile:
         name: What messages call them.
         kind: Format of the bytes.
         pieces: Returns the bytes in pieces.
-        is_read_once: Whether `pieces` can be asked for once, as of a generator.
+        is_read_once: Whether `pieces` can be called only once, as those of a generator.
     """
 
     name: str

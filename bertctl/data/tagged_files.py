@@ -102,7 +102,7 @@ class TaggingReader(Reader):
     form: str = json_form('"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]')
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin, with the kind of their tags if it can be told.
+        """Yields the rows of a file or of stdin, with the kind of their tags if it is known.
 
         Only all tags of a file together show their kind, such as IOB2. So a file that is read in
         chunks is read twice. Chunks of stdin and pipes, which can be read only once, have no kind
@@ -145,8 +145,8 @@ class TaggingReader(Reader):
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
         """Returns the kind of tags in a file (entities or others); None without usable tags.
 
-        The whole file is read for that, in chunks, as the scheme of entity tags (IOB1, IOB2, ...)
-        can only be told from all tags together.
+        For this the whole file is read, in chunks, as only all tags together show the scheme of
+        entity tags (IOB1, IOB2, ...).
         """
         # Rows that are skipped are counted when the words are read, so they are not counted here.
         with_tags = replace(options, keep_labels=True, listener=SILENT)
@@ -223,9 +223,9 @@ class TaggingReader(Reader):
 def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
     """Returns the options for a CoNLL-U file: its entities are the tags if it has no UPOS tags.
 
-    `data.label_column` of the recipe stays. The listener is told of entities that are not read.
+    `data.label_column` of the recipe stays. The listener receives which entities are not read.
     """
-    # A hint was said of another file, such as the training file.
+    # A hint was named for another file, such as the training file.
     is_hint = "label_column" in options.hints
     if options.settings.label_column is not None and not is_hint:
         return options
@@ -252,13 +252,14 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
 
 
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
-    """Returns the kind of a file: as it was said, else by its content, its suffix, its first lines.
+    """Returns the kind of a file: `options.kind`, or by its content, suffix, or first lines.
 
-    If nothing tells, stdin is running text, and a file read whole, with labels, has columns.
+    If none of them shows the kind, stdin is running text, and a file that is read whole, with its
+    labels, is CoNLL.
 
     Raises:
         UnavailableError: The file does not exist.
-        UsageError: An unknown kind was said.
+        UsageError: `options.kind` is unknown.
     """
     if source != "-":
         require_file(source)

@@ -139,7 +139,7 @@ def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool
 
 
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
-    """Returns the text column of a file in which none has a usual name; None if it can't be told.
+    """Returns the text column of a file whose columns have no usual names; None if it is unclear.
 
     It is doccano's `data`, the only column of strings beside spans, or the only one with prose.
 

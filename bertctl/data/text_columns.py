@@ -332,7 +332,7 @@ def _guess_headerless(
         label: The column of the label, if it was named.
 
     Raises:
-        UsageError: Which column is the text can't be told.
+        UsageError: No column, or more than one, could be the text.
     """
     if len(free) == 1:
         return free[0], None
@@ -417,7 +417,7 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     Args:
         rows: The file's first rows.
         columns: Canonical name -> name in the file.
-        settings: What was said of the file.
+        settings: Columns that the user named.
 
     Raises:
         UsageError: With both columns.

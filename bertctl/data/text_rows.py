@@ -72,10 +72,10 @@ class TextReader(Reader):
         table. A .txt file that is read as a whole, or for its labels, is a table.
         """
         kind = input_kind(source, options)
-        # Hints were said of another file, such as the training file.
-        said_of_this_file = _TABLE_FIELDS - options.hints
+        # Hints were named for another file, such as the training file.
+        fields_of_this_file = _TABLE_FIELDS - options.hints
         names_columns = any(
-            getattr(options.settings, field) is not None for field in said_of_this_file
+            getattr(options.settings, field) is not None for field in fields_of_this_file
         )
         is_table = options.whole or options.label_needed or names_columns
         if kind == "lines" and is_table:

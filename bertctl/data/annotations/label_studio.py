@@ -85,7 +85,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
 
     Raises:
         DataError: A task without a text, or a region that is no span.
-        UsageError: Which part of the data is the text can't be told.
+        UsageError: Several parts of the data could be the text.
     """
     key = _text_key(tasks, source, options)
     for number, task in enumerate(tasks, start=1):
@@ -439,7 +439,7 @@ def _agreed(
 
 
 def _results_of(tasks: Sequence[Task], *, with_predictions: bool) -> Iterator[Mapping[str, Any]]:
-    """Yields the results of all annotations of tasks; of models' predictions too if asked for."""
+    """Yields the results of all annotations of tasks; if `with_predictions`, of models, too."""
     for task in tasks:
         annotations = list(_annotations(task))
         if with_predictions:
