@@ -118,7 +118,7 @@ def _client(problem: str) -> Iterator[Any]:
             f"{problem}: MLflow is not installed",
             remedy="Install it: pip install 'bertctl[mlflow]'",
         )
-    # Where nobody answers MLflow tries again for minutes; and it draws a bar of its own.
+    # Without an answer, MLflow tries again for minutes. It also draws a progress bar of its own.
     patience = {
         "HTTP_REQUEST_MAX_RETRIES": "2",
         "HTTP_REQUEST_TIMEOUT": "20",

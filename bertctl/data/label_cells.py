@@ -246,7 +246,7 @@ def label_cells(
         values: Cells as the file has them. A `DataError` among them is passed on.
         form: What nearly all of them are.
         rules: What the recipe says of its labels.
-        where: The place of a row.
+        where: Returns the file and line of a row, for messages.
 
     Returns:
         One label per cell; in place of a cell that can't be read the error that says so.

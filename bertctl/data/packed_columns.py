@@ -171,7 +171,10 @@ class _TextFile:
 
 
 def _arrow_texts(texts: Sequence[Any]) -> "pa.Array[Any]":
-    """Returns texts (or None) as an Arrow array, by buffers: `pyarrow.array` imports pandas."""
+    """Returns texts (or None) as an Arrow array.
+
+    It is made of its buffers, because `pyarrow.array` would import pandas.
+    """
     import numpy as np
     import pyarrow as pa
 

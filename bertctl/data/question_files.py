@@ -149,7 +149,7 @@ class QuestionReader(Reader):
     def rows_of(
         self, table: Table, columns: "QuestionColumns", options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names."""
+        """Returns the rows of a file, with the columns `question`, `context` and `label`."""
         return rows_of_questions(table, columns, options, first_id=first_id)
 
 
@@ -340,7 +340,7 @@ def require_distinct_ids(rows: Rows) -> None:
 def rows_of_questions(
     table: Table, names: QuestionColumns, options: ReadOptions, *, first_id: int = 0
 ) -> Rows:
-    """Returns a file's columns under their canonical names.
+    """Returns the rows of a file, with the columns `question`, `context` and perhaps `label`.
 
     Args:
         table: the file as it was read.

@@ -216,7 +216,7 @@ class Reader(ABC):
         raise NotImplementedError
 
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
-        """Returns a file's columns under their canonical names.
+        """Returns the rows of a file, its columns renamed to those of the task, such as `text`.
 
         Args:
             table: The file, or a chunk of it.

@@ -109,7 +109,7 @@ class SentenceReader(TextReader):
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names.
+        """Returns the rows of a file, with `text` and perhaps `pair`, `label` and `negative`.
 
         Pairs without a label belong together.
 

@@ -472,7 +472,7 @@ def first_rows(rows: Rows, size: int) -> Rows:
 
 
 def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
-    """Returns the SHA-256 of the canonical columns' values, in hexadecimal.
+    """Returns the SHA-256 of the values of columns, in hexadecimal.
 
     What is hashed is a line with each column's name and one with its values as a JSON list, written
     in parts to hold little memory. No path, no id and no other column counts.

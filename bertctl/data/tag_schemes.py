@@ -106,7 +106,7 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
     Args:
         sentences: one tag per word; of a whole file, since a few of its rows can look like another
             scheme.
-        where: file and line of a sentence, for messages.
+        where: returns the file and line of a sentence, for messages.
 
     Raises:
         DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that
@@ -281,7 +281,7 @@ def _refuse_other_writing(
 
     Args:
         first_place: Each tag -> the first sentence that has it, and the number of the word.
-        where: File and line of a sentence.
+        where: Returns the file and line of a sentence, for messages.
 
     Raises:
         WholeFileError: With the first of them, and how to write it.
@@ -344,7 +344,7 @@ def _refuse_strangers(
 
     Args:
         first_place: Each tag -> the first sentence that has it, and the number of the word.
-        where: File and line of a sentence.
+        where: Returns the file and line of a sentence, for messages.
 
     Raises:
         DataError: With the first of them.
@@ -377,7 +377,7 @@ def _refuse_strangers(
 
 
 def _break(scheme: Scheme, bigrams: Mapping[tuple[str, str], int]) -> Break | None:
-    """Returns how often and where tags leave a scheme first; None if they never do.
+    """Returns how often tags break a scheme, and where they do first; None if they never do.
 
     Args:
         scheme: The scheme.

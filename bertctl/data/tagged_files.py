@@ -216,7 +216,7 @@ class TaggingReader(Reader):
     def rows_of(
         self, table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names."""
+        """Returns the rows of a file, with `words`, perhaps `label`, and the kind of the tags."""
         return _with_tag_kind(rows_of_table(table, columns, options, first_id=first_id), options)
 
 

@@ -223,7 +223,7 @@ def _find_column(
 def rows_of_table(
     table: Table, columns: TaggedColumns, options: ReadOptions, *, first_id: int = 0
 ) -> Rows:
-    """Returns a file's columns under their canonical names.
+    """Returns the rows of a file, with `words` and perhaps `text`, `offsets` and `label`.
 
     Args:
         table: the file as it was read.

@@ -83,7 +83,7 @@ class TextColumns(FileColumns):
 
 
 def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -> TextColumns:
-    """Finds the canonical columns.
+    """Finds which column of a file is the text, the second text, the label, and the id.
 
     Args:
         table: the file as it was read.
@@ -131,7 +131,7 @@ def rows_from(
     rules: LabelRules = NO_RULES,
     lenient: bool = True,
 ) -> Rows:
-    """Returns a file's columns under their canonical names.
+    """Returns the rows of a file, with the columns `text` and perhaps `pair` and `label`.
 
     Args:
         table: The file as it was read.

@@ -157,7 +157,7 @@ class TextReader(Reader):
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names.
+        """Returns the rows of a file, with the columns `text` and perhaps `pair` and `label`.
 
         Raises:
             DataError: The file is read whole, and a label can't be read. If rows can be skipped,
