@@ -2,6 +2,10 @@
 
     python -m tests.documents.outputs bertctl/docs/tutorial.md    # runs a page, writes what differs
 
+Scores that a page shows are not compared, so they grow old; this writes new ones, too:
+
+    python -m tests.documents.outputs --scores bertctl/docs/tutorial.md
+
 A block of kind `console` holds commands after `$ ` and below each what a terminal of 100 columns
 shows. A line `...` stands for any number of lines, and `...` at the end of a line for its rest.
 Decimals, times, sizes, speeds and hashes differ between machines, so they are masked when outputs
@@ -55,6 +59,7 @@ _MASKS = (
     (r"[-+]?\d+\.\d+(e[-+]?\d+)?|\d+e-\d+", "#"),
     (r"[━─█▏▎▍▌▋▊▉]+", "━"),
 )
+_SCORE = re.compile(r"[-+]?\d+\.\d{3,}(?!\d)")
 _PROGRESS = re.compile(r"^(\w+ )+\d[\d,]*(/\d[\d,]*)? .*(left|/s)\b")
 
 
@@ -173,6 +178,51 @@ def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
     return re.fullmatch(pattern, masked) is not None
 
 
+def with_new_scores(expected: str, output: str) -> str:
+    """Returns the output that a page shows, with the scores (three decimals and more) of a new one.
+
+    Each displayed line takes the next line of the new output that differs from it in numbers alone.
+    A line without such a partner stays, such as one that is wrapped elsewhere.
+    """
+    new_lines = output.splitlines()
+    position = 0
+    refreshed = []
+    for line in expected.splitlines():
+        shown, dots, _ = line.partition("...")
+        partner = _next_alike(shown, new_lines, position, is_beginning=bool(dots))
+        if partner is None or not _SCORE.search(shown):
+            refreshed.append(line)
+            continue
+        position = partner + 1
+        refreshed.append(_with_scores_of(shown, new_lines[partner]) + dots)
+    return "".join(f"{line}\n" for line in refreshed)
+
+
+def _next_alike(
+    shown: str, lines: Sequence[str], position: int, *, is_beginning: bool
+) -> int | None:
+    """Returns the index, from a position on, of the line equal to a displayed one but for numbers.
+
+    Args:
+        shown: Displayed line, or its beginning.
+        lines: New output.
+        position: Index of the first line that is compared.
+        is_beginning: Whether the displayed line ends with dots, which stand for any rest.
+    """
+    masked = _masked(shown, numbers_vary=True)
+    for index in range(position, len(lines)):
+        candidate = _masked(lines[index], numbers_vary=True)
+        if candidate == masked or (is_beginning and masked and candidate.startswith(masked)):
+            return index
+    return None
+
+
+def _with_scores_of(shown: str, line: str) -> str:
+    """Returns a displayed line with the scores of a new line put in place of its own."""
+    scores = iter(_SCORE.findall(line))
+    return _SCORE.sub(lambda match: next(scores, match[0]), shown)
+
+
 def _without_machine(text: str) -> str:
     """Returns an output with the lines about the machine, which may be wrapped, as one."""
     return re.sub(
@@ -216,8 +266,13 @@ def prepare(page: Path, folder: Path) -> None:
         shutil.copytree(data, folder, dirs_exist_ok=True)
 
 
-def write_outputs(page: Path) -> int:
-    """Runs a page and writes the outputs that differ into it; returns how many those were."""
+def write_outputs(page: Path, *, scores: bool = False) -> int:
+    """Runs a page and writes the outputs that differ into it; returns how many those were.
+
+    Args:
+        page: Page that is run.
+        scores: Whether outputs that differ in scores alone are written, too.
+    """
     outputs = _run_page(page)
     text = page.read_text(encoding="utf-8")  # it may have been edited since
     changed = 0
@@ -225,8 +280,13 @@ def write_outputs(page: Path) -> int:
         output = outputs.get(command.text)
         if command.expected is None or output is None:
             continue
+        written = command.expected
         if not matches(command.expected, output, numbers_vary=command.mark == VARYING):
-            text = text[: command.start] + output + text[command.end :]
+            written = output
+        elif scores:
+            written = with_new_scores(command.expected, output)
+        if written != command.expected:
+            text = text[: command.start] + written + text[command.end :]
             changed += 1
             print(f"{page.name}: {command.text}")  # noqa: T201
     page.write_text(text, encoding="utf-8")
@@ -251,10 +311,11 @@ def _run_page(page: Path) -> dict[str, str]:
     return outputs
 
 
-def main(pages: Sequence[str]) -> None:
-    """Writes the outputs of the pages that are named."""
-    for page in pages:
-        write_outputs(Path(page))
+def main(arguments: Sequence[str]) -> None:
+    """Writes the outputs of the pages that are named, after `--scores` their scores, too."""
+    for argument in arguments:
+        if argument != "--scores":
+            write_outputs(Path(argument), scores="--scores" in arguments)
 
 
 if __name__ == "__main__":

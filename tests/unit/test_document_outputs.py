@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.outputs import commands, matches, run_command, run_python, screen_text
+from tests.documents.outputs import (
+    commands,
+    matches,
+    run_command,
+    run_python,
+    screen_text,
+    with_new_scores,
+)
 
 TABLE = "metric      value\naccuracy   0.9200\nexit code 7\n"
 
@@ -101,3 +108,30 @@ def test_an_output_that_differs_is_written_anew(tmp_path: Path):
     assert outputs.write_outputs(page) == 1
     assert page.read_text(encoding="utf-8").count("one") == 2
     assert outputs.write_outputs(page) == 0
+
+
+def test_old_scores_of_a_page_are_replaced_and_nothing_else() -> None:
+    page = """\
+...
+split       metric       value    95 % interval    n
+validation  accuracy *  0.9200  0.8654 to 0.9536  150
+...
+epoch 1 of 4, step 38: validation accuracy 0.8100 ...
+7.5 s: training 4.5 s
+"""
+    output = """\
+epoch 1 of 4, step 38: validation accuracy 0.8100, loss 0.5
+split       metric       value    95 % interval    n
+validation  accuracy *  0.9067  0.8494 to 0.9436  150
+epoch 1 of 4, step 38: validation accuracy 0.8200, loss 0.3949
+9.9 s: training 6.1 s
+"""
+
+    refreshed = with_new_scores(page, output)
+
+    expected = page.replace("0.9200  0.8654 to 0.9536", "0.9067  0.8494 to 0.9436")
+    assert refreshed == expected.replace("0.8100", "0.8200")
+
+
+def test_a_line_that_a_new_output_lacks_keeps_its_scores() -> None:
+    assert with_new_scores("f1 0.5000\n", "recall 0.6000\n") == "f1 0.5000\n"
