@@ -11,6 +11,7 @@ from bertctl.inference.evaluate import (
     metrics_document,
     write_predictions,
 )
+from bertctl.inference.score_run import constant_answer_scores
 from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import RunFolder
 from bertctl.writing import write_json
@@ -43,8 +44,9 @@ def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
         written = run_metrics.as_json()
         fields_of_run = {name: written[name] for name in _OF_THE_RUN if name in written}
         if run_metrics.constant_answer is not None:
-            baseline = run.task.baseline(run_metrics.constant_answer, rows)
-            fields_of_run["baseline"] = {split: baseline}
+            fields_of_run["baseline"] = constant_answer_scores(
+                run, run_metrics.constant_answer, {split: rows}
+            )
     if primary not in result.metrics:  # such as F1 of two labels, on rows with three
         primary = next(iter(result.metrics))
     scores = metrics_document(results, primary=primary, selection=split)

@@ -15,6 +15,7 @@ from bertctl.data.recipe_sources import label_rules
 from bertctl.data.recipe_splits import groups_of, limited
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
+from bertctl.documents import loading
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.inference.evaluate import (
@@ -29,7 +30,7 @@ from bertctl.inference.evaluate import (
 from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.metrics_document import MetricsDocument
-from bertctl.run_folder import RunFolder
+from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.words import command
 from bertctl.writing import write_json, write_text
@@ -94,7 +95,7 @@ def _updated_metrics(
     # This looks at the earlier scores, so it comes before they are replaced.
     _drop_stale_differences(metrics, new_document["metrics"])
     metrics["metrics"] |= new_document["metrics"]
-    new_baseline = _baseline(run, before.constant_answer, results)
+    new_baseline = constant_answer_scores(run, before.constant_answer, _rows_by_split(results))
     metrics["baseline"] = metrics.get("baseline", {}) | new_baseline
 
     decision = read_decision(run.folder)
@@ -175,7 +176,7 @@ def evaluate_file(
     if results and primary not in results["file"].metrics:
         primary = next(iter(results["file"].metrics))
     scores = metrics_document(results, primary=primary, selection="file")
-    scores["baseline"] = _baseline(run, constant, results)
+    scores["baseline"] = constant_answer_scores(run, constant, _rows_by_split(results))
     scores["data"] = data_document({name: result.features for name, result in results.items()}, {})
     _note_decision(scores, read_decision(run.folder), results)
     metrics = MetricsDocument.model_validate(scores)
@@ -228,7 +229,9 @@ def evaluate_apart(
     if trained is not None and trained.selected_on:
         scores["selected_on"] = trained.as_json()["selected_on"]
     if trained is not None:
-        scores["baseline"] = _baseline(run, trained.constant_answer, results)
+        scores["baseline"] = constant_answer_scores(
+            run, trained.constant_answer, _rows_by_split(results)
+        )
     scores["data"] = data_document(
         {name: result.features for name, result in results.items()}, data.hashes
     )
@@ -378,16 +381,28 @@ def score_splits(
     return results
 
 
-def _baseline(
-    run: TrainedRun, constant: Any, results: Mapping[str, SplitResult]
+def constant_answer_scores(
+    run: TrainedRun, constant: Any, rows_by_split: Mapping[str, Rows]
 ) -> dict[str, dict[str, float]]:
-    """Returns the metrics of the run's constant answer by split.
+    """Returns the metrics of the answer that ignores the text, by split.
 
-    It returns nothing where its metrics.json has no such answer.
+    Args:
+        run: The run whose labels and metrics count.
+        constant: `constant_answer` of the run's metrics.json; None gives no metrics.
+        rows_by_split: Split name -> its labelled rows.
+
+    Raises:
+        DataError: The task has no such answer, so metrics.json is damaged.
     """
     if constant is None:
         return {}
-    return {name: run.task.baseline(constant, result.rows) for name, result in results.items()}
+    with loading(f"constant_answer in {run.folder.metrics}", remedy=DAMAGED):
+        return {name: run.task.baseline(constant, rows) for name, rows in rows_by_split.items()}
+
+
+def _rows_by_split(results: Mapping[str, SplitResult]) -> dict[str, Rows]:
+    """Returns the rows that were scored, by split."""
+    return {name: result.rows for name, result in results.items()}
 
 
 def _write(

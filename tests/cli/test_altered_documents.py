@@ -121,11 +121,12 @@ def make_probe(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
 
 
 def make_features(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folder:
+    (place / "features").mkdir()
     made = bertctl(
         "extract-features",
         run.data,
         "-o",
-        "features",
+        "features/texts.npz",
         "--model",
         model,
         "--max-length",
@@ -134,12 +135,11 @@ def make_features(bertctl: Run, place: Path, run: TinyRun, model: Path) -> Folde
     )
     assert made.returncode == 0, made.stderr
     verbs = (
-        ("probe", "{folder}", "-o", "other"),
         (
             "extract-features",
             str(run.data),
             "-o",
-            "{folder}",
+            "{folder}/texts.npz",
             "--model",
             str(model),
             "--max-length",

@@ -152,6 +152,20 @@ def test_what_evaluate_refuses(arguments, code, message, tiny_run, tmp_path, mon
     ]
 
 
+@pytest.mark.parametrize("constant", ["evil", [[]], 0.5])
+def test_a_constant_answer_that_the_task_does_not_have_is_a_damaged_run(
+    constant, copied_run, capsys
+):
+    file = copied_run / "metrics.json"
+    metrics = json.loads(file.read_text())
+    file.write_text(json.dumps({**metrics, "constant_answer": constant}))
+
+    code = main(["evaluate", str(copied_run)])
+
+    assert code == 3
+    assert f"constant_answer in {file}" in capsys.readouterr().err
+
+
 def test_a_run_that_was_cut_off_before_its_model_is_refused_with_its_state(bertctl, copied_run):
     shutil.rmtree(copied_run / "model")
     RunFolder(copied_run).set_status("interrupted", step=3)
