@@ -444,11 +444,12 @@ def test_the_batch_file_that_trains_goes_on_after_a_requeue_to_the_same_bytes(
         if name == "broken":
             until(lambda: last_step(tmp_path / "broken") > 20)
             slurm.ask("scancel", "--signal=TERM", job)
-            # Slurm lets a requeued job wait for two minutes.
+            # Slurm lets a requeued job wait for two minutes. Here it waits for two seconds, as a
+            # job that starts again in the second in which its credential was revoked is killed.
             until(lambda job=job: slurm.ask("squeue", "-h", "-j", job, "-o", "%r") == "BeginTime")
-            slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
-        until(lambda run=run: is_done(run))
+            slurm.ask("scontrol", "update", f"JobId={job}", "StartTime=now+2")
         until(lambda job=job: job not in slurm.jobs("R", "PD", "CG"))
+        assert is_done(run), (tmp_path / f"slurm-{job}.out").read_text()
 
     assert "a checkpoint was saved" in (tmp_path / f"slurm-{job}.out").read_text()
     assert json.loads((tmp_path / "broken" / "performance.json").read_text())["processes"] == 2
