@@ -179,37 +179,38 @@ def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
 
 
 def with_new_scores(expected: str, output: str) -> str:
-    """Returns the output that a page shows, with the scores (three decimals and more) of a new one.
+    """Returns the output that a page shows, with the scores of a new output.
 
-    Each displayed line takes the next line of the new output that differs from it in numbers alone.
-    A line without such a partner stays, such as one that is wrapped elsewhere.
+    Scores are numbers with three decimals or more. A line of the page takes them from the next line
+    of the new output that is equal but for numbers. If there is none, as where a line is wrapped
+    elsewhere, the line of the page stays.
     """
     new_lines = output.splitlines()
     position = 0
     refreshed = []
     for line in expected.splitlines():
-        shown, dots, _ = line.partition("...")
-        partner = _next_alike(shown, new_lines, position, is_beginning=bool(dots))
-        if partner is None or not _SCORE.search(shown):
+        page_line, dots, _ = line.partition("...")
+        partner = _next_alike(page_line, new_lines, position, is_beginning=bool(dots))
+        if partner is None or not _SCORE.search(page_line):
             refreshed.append(line)
             continue
         position = partner + 1
-        refreshed.append(_with_scores_of(shown, new_lines[partner]) + dots)
+        refreshed.append(_with_scores_of(page_line, new_lines[partner], is_cut=bool(dots)) + dots)
     return "".join(f"{line}\n" for line in refreshed)
 
 
 def _next_alike(
-    shown: str, lines: Sequence[str], position: int, *, is_beginning: bool
+    page_line: str, lines: Sequence[str], position: int, *, is_beginning: bool
 ) -> int | None:
     """Returns the index, from a position on, of the line equal to a displayed one but for numbers.
 
     Args:
-        shown: Displayed line, or its beginning.
+        page_line: Line of the page, or its beginning.
         lines: New output.
         position: Index of the first line that is compared.
-        is_beginning: Whether the displayed line ends with dots, which stand for any rest.
+        is_beginning: Whether the line of the page ends with dots, which stand for any rest.
     """
-    masked = _masked(shown, numbers_vary=True)
+    masked = _masked(page_line, numbers_vary=True)
     for index in range(position, len(lines)):
         candidate = _masked(lines[index], numbers_vary=True)
         if candidate == masked or (is_beginning and masked and candidate.startswith(masked)):
@@ -217,10 +218,21 @@ def _next_alike(
     return None
 
 
-def _with_scores_of(shown: str, line: str) -> str:
-    """Returns a displayed line with the scores of a new line put in place of its own."""
+def _with_scores_of(page_line: str, line: str, *, is_cut: bool) -> str:
+    """Returns a line of the page with the scores of a new line put in place of its own.
+
+    Args:
+        page_line: Line of the page.
+        line: Line of the new output with at least as many scores.
+        is_cut: Whether dots follow the line of the page, so that its numbers may be cut off, too.
+    """
     scores = iter(_SCORE.findall(line))
-    return _SCORE.sub(lambda match: next(scores, match[0]), shown)
+
+    def new_score(old: re.Match[str]) -> str:
+        score: str = next(scores)
+        return score[: len(old[0])] if is_cut else score
+
+    return _SCORE.sub(new_score, page_line)
 
 
 def _without_machine(text: str) -> str:
@@ -280,13 +292,13 @@ def write_outputs(page: Path, *, scores: bool = False) -> int:
         output = outputs.get(command.text)
         if command.expected is None or output is None:
             continue
-        written = command.expected
+        new_output = command.expected
         if not matches(command.expected, output, numbers_vary=command.mark == VARYING):
-            written = output
+            new_output = output
         elif scores:
-            written = with_new_scores(command.expected, output)
-        if written != command.expected:
-            text = text[: command.start] + written + text[command.end :]
+            new_output = with_new_scores(command.expected, output)
+        if new_output != command.expected:
+            text = text[: command.start] + new_output + text[command.end :]
             changed += 1
             print(f"{page.name}: {command.text}")  # noqa: T201
     page.write_text(text, encoding="utf-8")

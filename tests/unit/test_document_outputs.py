@@ -133,5 +133,13 @@ epoch 1 of 4, step 38: validation accuracy 0.8200, loss 0.3949
     assert refreshed == expected.replace("0.8100", "0.8200")
 
 
+def test_a_score_that_the_page_cuts_off_stays_as_short() -> None:
+    refreshed = with_new_scores(
+        '{"probability": 0.999 ...\n', '{"probability": 0.98765, "id": 1}\n'
+    )
+
+    assert refreshed == '{"probability": 0.987 ...\n'
+
+
 def test_a_line_that_a_new_output_lacks_keeps_its_scores() -> None:
     assert with_new_scores("f1 0.5000\n", "recall 0.6000\n") == "f1 0.5000\n"
