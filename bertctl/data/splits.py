@@ -177,7 +177,7 @@ def _stratified_folds(
 ) -> Ints | None:
     """Returns (N,) the fold of each row, from 0; None if whole groups make it impossible.
 
-    A label with a single row keeps it in no fold, that is in training, with all related rows.
+    The single row of a label is in no fold, so it is always in training, with all related rows.
 
     Args:
         rows_by_label: The rows of each label.

@@ -52,6 +52,11 @@ class TextReader(Reader):
     streams_labels: bool = True
     nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
+    @property
+    def reads_classes(self) -> bool:
+        """Whether labels are classes. Otherwise they are scores, of which no shares can be kept."""
+        return self.stratify
+
     def groups(self, rows: Rows) -> Sequence[Hashable]:
         """Returns one key per row, the same for rows that belong together: those with equal texts.
 
@@ -103,8 +108,7 @@ class TextReader(Reader):
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
         has_classes = kind == "class"
-        reads_classes = self.stratify  # only shares of classes can be kept
-        if has_classes == reads_classes:
+        if has_classes == self.reads_classes:
             return reading
         return None
 
@@ -149,7 +153,7 @@ class TextReader(Reader):
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which, and what nearly all cells of its labels are."""
         columns = choose_columns(table, options.settings, label_needed=options.label_needed)
-        if columns.label is None or not self.stratify:  # scores have no other form than a number
+        if columns.label is None or not self.reads_classes:  # a score is always a number
             return columns
         form = label_form(table.columns[columns.label], options.labels, is_typed=table.is_typed)
         return replace(columns, form=form)
@@ -192,7 +196,7 @@ class TextReader(Reader):
         # A row that can have several labels can have none.
         may_be_blank = options.labels.several or options.labels.separator or has_form_of_several
         for index in range(len(rows)):
-            if not self.stratify:
+            if not self.reads_classes:
                 require_score(rows, index)
             elif not may_be_blank:
                 require_label(rows, index)

@@ -126,7 +126,7 @@ def _joined(sentences: Sequence[Sequence[tuple[Table, int]]], column: str) -> Ta
     """Returns a table with a row per sentence: its number, and a list of each other column.
 
     Args:
-        sentences: The rows of each: the chunk of the file, and the position in it.
+        sentences: The rows of each sentence: the chunk of the file, and the position in the chunk.
         column: Name of the column with the numbers of the sentences.
 
     Raises:
