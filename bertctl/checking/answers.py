@@ -92,8 +92,10 @@ def _look_at(tally: _Tally, row: int, context: str, label: Mapping[str, Any]) ->
             faults.add("untrimmed-answer", row, excerpt)
         elif cuts_word(context, *span):
             faults.add("answer-off-word", row, excerpt)
-        if len(answer.split()) > _LONG:
-            faults.add("long-answer", row, f"{len(answer.split())} words: {answer}")
+        n_words = len(answer.split())
+        is_long = n_words > _LONG
+        if is_long:
+            faults.add("long-answer", row, f"{n_words} words: {answer}")
 
 
 def _add_misplaced(tally: _Tally, row: int, *, context: str, answer: str, start: int) -> None:

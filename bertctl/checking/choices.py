@@ -90,7 +90,9 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
         return
 
     place, count = counts.most_common(1)[0]
-    if count * most_choices > _LEANING * n_rows:
+    # By chance, the right choice is there in one of `most_choices` rows.
+    is_far_more_often = count * most_choices > _LEANING * n_rows
+    if is_far_more_often:
         share = percent(count, n_rows)
         by_chance = percent(1, most_choices)
         message = (
@@ -118,7 +120,9 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
         elif lengths[right_choice] == min(lengths):
             rows_by_extreme["shortest"].append(i)
     for word, given_away in rows_by_extreme.items():
-        if n_compared >= _ENOUGH_ROWS and len(given_away) > _GIVEN_AWAY * n_compared:
+        # In a few rows, or with a small majority, it may be chance.
+        are_most_rows = len(given_away) > _GIVEN_AWAY * n_compared
+        if n_compared >= _ENOUGH_ROWS and are_most_rows:
             examples = examples_at(
                 rows, given_away, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
             )

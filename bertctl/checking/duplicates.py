@@ -68,7 +68,8 @@ def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     for split in sorted(repeats, key=order.__getitem__):
         repeated_rows, twins = repeats[split]
         n_rows = len(subject.splits[split])
-        if len(repeated_rows) > _MANY * n_rows:
+        are_many = len(repeated_rows) > _MANY * n_rows
+        if are_many:
             severity = "warning"
         else:
             severity = "note"
@@ -106,7 +107,8 @@ def _exact_across(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
             )
             severity = None
             remedy = _remedy(earlier, later)
-            if earlier == "train" and len(shared_rows) > _COPIED * n_rows:
+            is_copy = len(shared_rows) > _COPIED * n_rows  # nearly all rows
+            if earlier == "train" and is_copy:
                 severity = "error"
                 otherwise = "rows of train are then held out. Scores on these say nothing."
                 remedy = f"Give rows of their own for {later}, or no file: {otherwise}"
@@ -380,7 +382,8 @@ def _contained(subject: Subject) -> Iterator[Finding]:
     for split in splits:
         sampled = looked_up[split]
         contained_rows = [i for i, text in sampled.items() if text in contained]
-        if len(contained_rows) > _CONTAINED * len(sampled):
+        are_many = len(contained_rows) > _CONTAINED * len(sampled)
+        if are_many:
             [column] = subject.texts[split].values()
             if split == "train":
                 code = "contained"

@@ -91,7 +91,8 @@ def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     """Yields fields that are mostly numbers, stand-ins for a missing value, or only signs."""
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
-    if len(numbers) > _MOSTLY_NUMBERS * len(rows):
+    are_mostly_numbers = len(numbers) > _MOSTLY_NUMBERS * len(rows)
+    if are_mostly_numbers:
         examples = examples_at(rows, numbers, column.__getitem__)
         noun = f"{name} field"
         if name == "pair":

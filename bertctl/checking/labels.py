@@ -358,7 +358,8 @@ def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Ite
     """
     train = counts["train"]
     split_counts = counts[split]
-    if min(train.total(), split_counts.total()) < _SHIFT_ROWS:
+    has_few_rows = min(train.total(), split_counts.total()) < _SHIFT_ROWS
+    if has_few_rows:  # frequencies differ by chance
         return
     share_differences = {
         label: split_counts[label] / split_counts.total() - train[label] / train.total()
@@ -384,8 +385,9 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
     """Yields a finding if the training rows are sorted by label."""
     sets = subject.label_sets["train"] or []
     n_different = len(set(sets))
-    # With few rows, or few rows of each label, a sorted order may be chance.
-    if len(sets) < _SORTED_ROWS or not 2 <= n_different <= len(sets) // 10:
+    # With few rows, or fewer than 10 for each label, a sorted order may be chance.
+    has_few_rows = len(sets) < _SORTED_ROWS or n_different > len(sets) // 10
+    if has_few_rows or n_different < 2:
         return
     label_codes = codes_of(mapped_values(sets, " ".join)).codes
     # Sorted rows have as many runs as labels; shuffled ones have nearly as many as rows.

@@ -168,16 +168,16 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
     identify = language_identifier()
-    languages = {i: identify(texts[i][:_READ]) for i in chosen}
-    counts = Counter(language for language, sure in languages.values() if sure >= _SURE)
+    language_of_text: dict[int, str] = {}  # of the texts whose language is almost sure
+    for i in chosen:
+        language, probability = identify(texts[i][:_READ])
+        if probability >= _SURE:
+            language_of_text[i] = language
+    counts = Counter(language_of_text.values())
     if len(counts) < 2:
         return
     main_language, _ = counts.most_common(1)[0]
-    in_other_language = [
-        i
-        for i, (language, sure) in languages.items()
-        if sure >= _SURE and language != main_language
-    ]
+    in_other_language = [i for i, language in language_of_text.items() if language != main_language]
     language_counts = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
     says = f"that were looked at are probably in another language than the rest ({language_counts})"
     if len(in_other_language) > 0.01 * len(chosen):
@@ -186,7 +186,7 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
         severity = "note"
     rows = subject.splits[split]
     examples = examples_at(
-        rows, in_other_language, lambda i: f"{languages[i][0]}: {shorten(texts[i], limit=80)}"
+        rows, in_other_language, lambda i: f"{language_of_text[i]}: {shorten(texts[i], limit=80)}"
     )
     yield _RULES.finding(
         "other-language",

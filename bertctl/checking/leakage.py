@@ -68,7 +68,9 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
     if not all_have_labels:
         labelled = array("q", (i for i, names in enumerate(sets) if names))
     labels = codes_of(mapped_values(_at(sets, labelled), itemgetter(0)))
-    if len(labels) < _ENOUGH_ROWS or not 2 <= len(labels.values) <= _MOST_LABELS:
+    # Few rows say nothing, and neither does one label. Very many values are hardly labels.
+    n_labels = len(labels.values)
+    if len(labels) < _ENOUGH_ROWS or n_labels < 2 or n_labels > _MOST_LABELS:
         return
     yield from _columns(rows, split, labelled, labels)
     yield from _lengths(subject, split, labelled, labels)
@@ -101,8 +103,9 @@ def _columns(
         labelled: (L,) numbers of the rows that have a label.
         labels: (L,) their labels.
     """
-    majority = Counter(labels).most_common(1)[0][1]
-    if majority > _KNOWN * len(labels):
+    n_of_most_frequent = Counter(labels).most_common(1)[0][1]
+    has_one_main_label = n_of_most_frequent > _KNOWN * len(labels)
+    if has_one_main_label:
         return  # every column would predict the label
     for name, column in rows.columns.items():
         if name in ("text", "pair", "label"):
@@ -114,7 +117,8 @@ def _columns(
         n_predicted = _n_predicted_by(coded, labels)
         n_values = len(sorted_unique(coded.codes))
         has_too_many_values = 5 * n_values > len(labels)
-        if n_values < 2 or has_too_many_values or n_predicted < _KNOWN * len(labels):
+        predicts_nearly_all = n_predicted >= _KNOWN * len(labels)
+        if n_values < 2 or has_too_many_values or not predicts_nearly_all:
             continue
         frequent = Counter(coded).most_common(3)
         pairs = "; ".join(
@@ -221,7 +225,8 @@ def _lengths(
             # share of all such pairs it is the AUC; near 0 the label's texts are the shorter ones.
             n_longer = ranks[has_label].sum() - n_with_label * (n_with_label + 1) / 2
             auc = n_longer / (n_with_label * n_without_label)
-            if max(auc, 1 - auc) < _AUC:
+            is_predicted = max(auc, 1 - auc) >= _AUC  # texts with the label are longer, or shorter
+            if not is_predicted:
                 continue
             if len(names) > 2:
                 other_labels = "the others"
@@ -350,9 +355,8 @@ def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
         counts: Counter[str] = Counter()
         for text in selected(texts, sample):
             counts.update(_features(text))
-        candidates.update(
-            word for word, count in counts.items() if 2 * count >= _COVERAGE * len(sample)
-        )
+        fewest_texts = _COVERAGE * len(sample) / 2
+        candidates.update(word for word, count in counts.items() if count >= fewest_texts)
     return candidates
 
 

@@ -65,7 +65,8 @@ def _spread(
         message = f"every score of {split} is {value:g}: nothing can be learned"
         yield _RULES.finding("one-score", split, (count, len(numbers)), message=message)
         return
-    if split == "train" and count > _MOSTLY * len(numbers):
+    are_mostly_equal = count > _MOSTLY * len(numbers)
+    if split == "train" and are_mostly_equal:
         message = f"{percent(count, len(numbers))} of the scores of {split} are {value:g}"
         yield _RULES.finding("imbalance", split, (count, len(numbers)), message=message)
     low, high = np.percentile(numbers, [25, 75])

@@ -280,7 +280,8 @@ def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[F
         sample = column[::step]
         counter.add(sample, encoder.encode(sample))
     split_words = counter.split_words + counter.unknown
-    if counter.words >= _ENOUGH_WORDS and split_words > _IN_PIECES * counter.words:
+    are_many = split_words > _IN_PIECES * counter.words
+    if counter.words >= _ENOUGH_WORDS and are_many:
         words = ", ".join(
             f"'{word.word}' ({' '.join(word.tokens)})" for word in counter.most_split(3)
         )
@@ -347,10 +348,11 @@ def _nothing_known(
     rows: Rows, split: str, encoded: _TokenCounts, texts: Sequence[str]
 ) -> Iterator[Finding]:
     """Yields a finding on texts with nothing but unknown and special tokens, if they are many."""
-    n_known = encoded.full_lengths - encoded.unknown
+    n_known = encoded.full_lengths - encoded.unknown  # special tokens are known
     has_nothing_known = (encoded.unknown > 0) & (n_known <= _ONLY_SPECIAL)
     row_numbers = np.flatnonzero(has_nothing_known).tolist()
-    if len(row_numbers) > WEIGHTY * len(rows):
+    are_many = len(row_numbers) > WEIGHTY * len(rows)
+    if are_many:
         yield from _RULES.of_rows(
             "nothing-known",
             rows,

@@ -538,7 +538,9 @@ def judge_training(
     else:
         verdict = "does not pay"
     mean_scores = {name: float(values.mean()) for name, values in scores.items()}
-    if verdict != "pays" and 1 < len(trained) < _DRAWS:
+    # A difference over fewer draws can't be significant, however large it is.
+    has_few_draws = 1 < len(trained) < _DRAWS
+    if verdict != "pays" and has_few_draws:
         note_of_few_draws = f"; fewer than {_DRAWS} draws can't show it"
     else:
         note_of_few_draws = ""

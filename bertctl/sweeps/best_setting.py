@@ -184,6 +184,8 @@ def compare_settings(
     if not score_pairs:
         raise UnavailableError("the two have no seed with predictions in common")
 
+    # Runs of equal seeds can be compared with each other if their start is the same, and if there
+    # are enough of them. Otherwise the seeds of the two settings count as unrelated.
     is_paired = len(score_pairs) >= _FEWEST_PAIRED and _start_alike(first, second)
     difference = _difference(plan, score_pairs, is_paired=is_paired)
     # A single seed shows nothing of how a mean varies over seeds. A best run is one run anyway.

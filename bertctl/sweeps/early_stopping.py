@@ -99,7 +99,8 @@ class SweepWatch(EarlyStopping):
         is_in_warmup = first_step_of_epoch < self._warmup
         if len(losses) < 2 or is_in_warmup:
             return ""
-        if losses[-1] > _STILL_LEARNING * losses[-2]:
+        has_hardly_fallen = losses[-1] > _STILL_LEARNING * losses[-2]
+        if has_hardly_fallen:
             return "collapsed"
         return ""
 
@@ -118,8 +119,9 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
         return ""
     first_loss = outcome.first_losses[0]
     loss = outcome.last_losses[-1]
-    # At least 1: where the first loss is near 0, a hard batch alone can be five times as much.
-    if likelihood and loss > _SUDDEN * max(1.0, first_loss):
+    # A first loss near 0 counts as 1, as the loss of a hard batch can be many times as much.
+    is_far_above_first = loss > _SUDDEN * max(1.0, first_loss)
+    if likelihood and is_far_above_first:
         return f"the loss is {loss:.3g}, and was {first_loss:.3g} in the first step"
 
     first_mean = float(np.mean(outcome.first_losses))

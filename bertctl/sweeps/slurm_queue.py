@@ -131,8 +131,10 @@ class SlurmQueue:
                 self._missing_since.pop(job_id, None)
                 self._warn_of_stuck(self._jobs[job_id])
                 return self._jobs[job_id].state
+            # A job that has ended is no longer listed after a while.
             first_missing = self._missing_since.setdefault(job_id, self._polls)
-            if self._polls - first_missing >= _POLLS_WITHOUT:
+            n_polls_without = self._polls - first_missing
+            if n_polls_without >= _POLLS_WITHOUT:
                 return "gone"
             return ""
 
@@ -183,7 +185,9 @@ class SlurmQueue:
 
     def _warn_of_stuck(self, job: QueuedJob) -> None:
         """Warns of jobs that may wait forever, once for each reason."""
-        if job.state != "PENDING" or job.reason not in _STUCK or job.reason in self._reasons:
+        may_wait_forever = job.state == "PENDING" and job.reason in _STUCK
+        was_warned = job.reason in self._reasons
+        if not may_wait_forever or was_warned:
             return
         self._reasons.add(job.reason)
         self._listener.warn(
