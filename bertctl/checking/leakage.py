@@ -336,8 +336,8 @@ def _leaky_words(
             lift = count / counts_of_words[word] - of_label[name] / total
             if is_covering and is_precise and lift >= _LIFT:
                 leaks.setdefault(name, []).append((count, word, counts_of_words[word]))
-    for leaky in leaks.values():
-        leaky.sort(reverse=True)
+    for words_of_label in leaks.values():
+        words_of_label.sort(reverse=True)
     return leaks
 
 

@@ -154,8 +154,9 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
     for column in columns.values():
         for i, text in enumerate(column):
             if not text.isascii() and _MAYBE_MOJIBAKE.search(text):
-                repaired = _repairer()(text[:_LONGEST_REPAIR])
-                if repaired != text[:_LONGEST_REPAIR]:
+                beginning = text[:_LONGEST_REPAIR]  # repairing a long text takes long
+                repaired = _repairer()(beginning)
+                if repaired != beginning:
                     matches.add(i, _difference(text, repaired))
     yield from matches.findings("mojibake", rows, split)
 

@@ -181,10 +181,10 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     # windows: their first window is learned from.
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
     if long_text_mode in ("tail", "head-tail") and features.encoded.truncated.any():
-        texts = different([rows.columns["text"]])[1]
-        features = replace(
-            features, encoded=ends_of(features.encoded, tokenizer, [texts], long_text_mode)
-        )
+        # Each different text is encoded once.
+        _, different_texts = different([rows.columns["text"]])
+        with_ends = ends_of(features.encoded, tokenizer, [different_texts], long_text_mode)
+        features = replace(features, encoded=with_ends)
     # Training needs a validation split. Its scores are not used, so it has the same rows.
     splits = {"train": rows, "validation": replace(rows, split="validation")}
     data = replace(
@@ -240,7 +240,7 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
             reason="error",
         )
         raise
-    # Not in the `try`: if this is interrupted, the run is done all the same.
+    # Not in the `try`: the run is done, also if this deletion is interrupted.
     shutil.rmtree(folder.checkpoints)
     return result
 

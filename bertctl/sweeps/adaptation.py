@@ -172,12 +172,11 @@ def adapt(
         options=options,
         listener=listener,
     )
-    made = adaptation.sweep(
-        [adaptation.task.model.name, str(pretrained.folder.path.absolute())], listener
-    )
-    made.folder.mkdir(parents=True, exist_ok=True)
-    code = run_sweep(made, listener=listener)
-    sweep_document = conclude(made.folder, listener=listener)
+    pretrained_model = str(pretrained.folder.path.absolute())
+    sweep = adaptation.sweep([adaptation.task.model.name, pretrained_model], listener)
+    sweep.folder.mkdir(parents=True, exist_ok=True)
+    code = run_sweep(sweep, listener=listener)
+    sweep_document = conclude(sweep.folder, listener=listener)
     document = {
         "schema": SCHEMA,
         "folder": str(adaptation.folder),
@@ -185,7 +184,7 @@ def adapt(
             "run": str(pretrained.folder.path),
             "metrics": pretrained.metrics.as_json()["metrics"],
         },
-        "sweep": str(made.folder),
+        "sweep": str(sweep.folder),
         **compare_arms(sweep_document),
     }
     write_json(adaptation.folder / "adapt.json", document)

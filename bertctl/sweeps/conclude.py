@@ -41,8 +41,8 @@ def conclude(
         UnavailableError: no sweep there, or the place can't be written.
         DataError: a damaged plan.
     """
-    # Shards in one folder conclude one after the other: otherwise one that read fewer runs could
-    # overwrite the result of one that read more.
+    # Commands for several shards may end at the same time in one folder. With the lock, the command
+    # that reads the runs last also writes the result last.
     with hold(folder / ".lock-result", patient=True):
         plan, cells = read_cells(folder)
         document = describe(plan, cells, test_split=test_split)

@@ -251,9 +251,8 @@ def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, A
     """Returns the fields of the chosen setting that say what to expect of it.
 
     `expected` is the score of a new seed, and `run_expected` the score of the best run on new
-    examples.
-    Both are corrected for the luck of the setting that is chosen as the best of several. Both are
-    None if they can't be computed, and `not_corrected` then has the reason.
+    examples. Both are corrected for the luck of the setting that is chosen as the best of several.
+    Both are None if they can't be computed, and `not_corrected` then has the reason.
     """
     try:
         new_seed, best_run = expect(plan, settings)

@@ -244,7 +244,7 @@ class Jobs:
         is submitted, as it would be refused as well, hundreds of times in a large sweep.
 
         Raises:
-            RefusedJobError: The job is refused, and none of this sweep is under way.
+            RefusedJobError: The job is refused, and no job of this sweep runs whose end could help.
         """
         n_refusals_alone = 0  # in a row, with no other job of this sweep under way
         with self._submitting:
@@ -274,7 +274,8 @@ class Jobs:
                     break
                 self._warn_once(problem)
                 self._wait_for_others(n_ended)
-        if self.stopped_by:  # while it was submitted
+        if self.stopped_by:
+            # The signal came while the job was submitted, so it was not cancelled with the others.
             self._engine.cancel(job)
         return job
 

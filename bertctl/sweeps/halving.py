@@ -105,7 +105,7 @@ def climb(
     rungs: list[Rung] = []
     spent = 0
     for index in range(len(RUNG_SHARES)):
-        spent += _segments(plan, runs, index)
+        spent += _steps_to_rung(plan, runs, index)
         rung_scores: dict[str, RungScore] = {}
         for name in runs:
             rung_score = scores.get(name, {}).get(plan.rungs[name][index])
@@ -239,18 +239,18 @@ def most_steps(plan: SweepPlan) -> int:
 
     longest = sorted(plan.rungs, key=lambda name: plan.rungs[name][-1], reverse=True)
     n_promoted = math.ceil(len(longest) / REDUCTION)
-    up_to_first_rung = _segments(plan, longest, 0)
+    up_to_first_rung = _steps_to_rung(plan, longest, 0)
     above_first_rung = _steps_ahead(plan, 0, longest[:n_promoted])
     return max(budget, up_to_first_rung + above_first_rung)
 
 
-def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
-    """Returns the steps that these runs take together from the rung before to this one.
+def _steps_to_rung(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
+    """Returns the steps that some runs take together from the rung before to a rung.
 
     Args:
         plan: Plan of the sweep.
         runs: Names of the runs.
-        index: Number of this rung, from 0; before the first one a run begins at step 0.
+        index: Number of the rung, from 0. To the first rung the runs come from step 0.
     """
     steps = 0
     for name in runs:
@@ -275,6 +275,6 @@ def _steps_ahead(plan: SweepPlan, index: int, promoted: Sequence[str]) -> int:
     longest = sorted(promoted, key=lambda name: plan.rungs[name][-1], reverse=True)
     steps = 0
     for rung in range(index + 1, len(RUNG_SHARES) + 1):
-        steps += _segments(plan, longest, rung)
+        steps += _steps_to_rung(plan, longest, rung)
         longest = longest[: math.ceil(len(longest) / REDUCTION)]
     return steps

@@ -237,7 +237,8 @@ class Pool:
             if worker.process.is_alive() and worker.process.pid:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.process.pid, signal.SIGKILL if kills else number)
-        if kills:  # they have saved nothing, so it is not said that they have
+        if kills:
+            # Killed workers save nothing, so this process ends without saying that they did.
             end_now(number)
 
 

@@ -362,8 +362,8 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
 def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
     """Returns the metric computed from the predictions of all folds together.
 
-    It is None if the metric can't be computed from predictions. That is checked by each fold: its
-    predictions have to give the value that its metrics.json has.
+    The result is None if the metric can't be computed from predictions, or if the predictions of a
+    fold don't give the value in its metrics.json.
     """
     try:
         lines = [read_lines(plan, [cell]) for cell in cells]
@@ -371,12 +371,12 @@ def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
         pooled = score_lines(plan, list(chain.from_iterable(lines)))
     except BertctlError:
         return None
-    fits = all(
+    all_agree = all(
         contributions.agrees_with(cell.value)
         for contributions, cell in zip(by_fold, cells, strict=True)
         if cell.value is not None
     )
-    return pooled.value if fits else None
+    return pooled.value if all_agree else None
 
 
 def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:

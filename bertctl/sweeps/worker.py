@@ -136,8 +136,10 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     """
     if sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
+    # The parent may have died just before.
     if os.getppid() != settings.parent:
         os._exit(ExitCode.TERMINATED)
+    # A lock is held until all processes have closed its file: only the parent is to hold it.
     if forked:
         for descriptor in settings.locks:
             os.close(descriptor)
@@ -145,13 +147,13 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     if settings.command:
         session.command = settings.command
     if settings.device is not None:
-        # Read when CUDA is initialised, which it is not yet.
+        # CUDA reads the variable when torch initialises it, which happens later.
         session.set_variable("CUDA_VISIBLE_DEVICES", settings.device)
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
     for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     signal.signal(TIME_IS_UP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
-    # Threads of the parent's tokenizer are not there after a fork.
+    # The parent's tokenizer has threads, which a fork does not copy. So it may not use them here.
     session.set_variable("TOKENIZERS_PARALLELISM", "false")
     sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
