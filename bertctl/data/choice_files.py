@@ -72,7 +72,7 @@ class ChoiceReader(Reader):
             UsageError: Lines of text that are read in chunks, to predict on them.
         """
         kind = input_kind(source, options)
-        if kind == "lines" and not options.whole:
+        if kind == "lines" and not options.reads_whole_file:
             remedy = "Give JSONL, CSV, TSV or Parquet; for stdin name it with `input_format=jsonl`."
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         if kind == "lines":
@@ -112,7 +112,7 @@ class ChoiceReader(Reader):
             columns,
             reading=reading,
             others=further_readings,
-            is_whole=options.whole,
+            is_whole=options.reads_whole_file,
         )
 
     def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:
@@ -234,7 +234,7 @@ def _labels_of(
         choices,
         reading,
         keys_are_columns=len(columns.choices) > 1,
-        is_whole=options.whole,
+        is_whole=options.reads_whole_file,
     )
     if reading.kind == "key" and columns.are_from_one:
         options.listener.say(

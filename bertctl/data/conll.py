@@ -246,7 +246,7 @@ class _SentenceReader:
 
         if not sentence.words:
             return None
-        if self._options.whole:  # the file is read to train or to score, not to predict
+        if self._options.reads_whole_file:  # the file is read to train or to score, not to predict
             return sentence
 
         # `predict` needs the lines to write its tags into them: in CoNLL-U into the column of the

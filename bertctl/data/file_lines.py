@@ -33,7 +33,7 @@ def text_lines(
         options.listener,
         errors=errors,
         longest=longest,
-        all_stay=options.whole,
+        all_stay=options.reads_whole_file,
     )
 
 

@@ -107,7 +107,7 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     # that is read whole has labels, so a .txt of this kind is a table, too. A .txt that is read in
     # chunks, to predict on it, may be lines of text.
     is_table = content in ("csv", "tsv")
-    suffix_kinds_of_tables = ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
+    suffix_kinds_of_tables = ("csv", "tsv", "lines") if options.reads_whole_file else ("csv", "tsv")
     if is_table and suffix_kind in suffix_kinds_of_tables:
         return suffix_kind
 
@@ -119,7 +119,7 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     if source != "-" and suffix_kind is not None:
         message += f", though it is named {source.suffix}"
     could_be_lines = suffix_kind == "lines" or source == "-"
-    if could_be_lines and not options.whole:
+    if could_be_lines and not options.reads_whole_file:
         message += " (`input_format=lines` reads its lines as texts)"
     options.listener.say(message)
     return content
@@ -245,7 +245,7 @@ def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) ->
     n_rows = 0
     for table in tables:
         n_rows += len(table)
-        if not options.whole:
+        if not options.reads_whole_file:
             options.listener.expect(rows_expected(file, n_rows))
         yield table
 
@@ -286,7 +286,7 @@ def _delimited_tables(
         on_bad_record=options.on_bad_record,
     )
 
-    is_held = options.whole and not _is_large(source)
+    is_held = options.reads_whole_file and not _is_large(source)
     if is_held:
         held_lines = list(lines)
         dialect = detect(held_lines[:SAMPLE_LINES], held_lines)
@@ -295,7 +295,7 @@ def _delimited_tables(
         return
 
     sample = list(itertools.islice(lines, SAMPLE_LINES))
-    if options.whole:  # a large file, read three times
+    if options.reads_whole_file:  # a large file, read three times
         # The rest is decoded here for its errors: they come before any other message.
         deque(lines, maxlen=0)
         silent = replace(options, listener=SILENT)  # the encoding has been reported

@@ -46,7 +46,7 @@ def document_or_tables(
     if document is not None:
         return document, iter(())
     numbered = enumerate(itertools.chain(head, lines), start=1)
-    if options.whole:
+    if options.reads_whole_file:
         return None, _table_of_all(_json_objects(numbered, source, options), source)
     return None, _tables_of_objects(numbered, source, options)
 

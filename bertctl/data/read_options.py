@@ -153,8 +153,8 @@ class ReadOptions:
     labels: LabelRules = NO_RULES
 
     @property
-    def whole(self) -> bool:
-        """Whether the file is read at once."""
+    def reads_whole_file(self) -> bool:
+        """Whether the file is read at once, and not in chunks."""
         return self.chunk_rows is None
 
     def fitting(self, table: Table) -> "ReadOptions":

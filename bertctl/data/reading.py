@@ -39,7 +39,7 @@ def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table
     It also warns of rows that nobody approved. Chunks and tables whose labels nobody needs stay as
     they are.
     """
-    if not (options.whole and options.label_needed and columns.label in table.columns):
+    if not (options.reads_whole_file and options.label_needed and columns.label in table.columns):
         return table
     table = one_row_per_task(table, columns.label, options.settings.annotator)
     message = unapproved(table)
@@ -65,7 +65,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
             if isinstance(cell, UnusableLabel):
                 errors[index] = cell.error(table.where(index))
 
-    is_learned = options.whole and options.label_needed and label not in (None, "answer")
+    is_learned = options.reads_whole_file and options.label_needed and label not in (None, "answer")
     if not is_learned:
         return errors
     answers = table.columns.get("answer", ())
@@ -314,7 +314,7 @@ class Reader(ABC):
         # `columns.id` lacks an id column that was guessed in a file of chunks. It is reported, too.
         reported_columns = replace(columns, id=file_ids.column)
         say_guesses(table, reported_columns, options.settings, options.listener)
-        if options.whole and options.label_needed:
+        if options.reads_whole_file and options.label_needed:
             warn_of_splits(table, columns, options.listener)
         return table, columns, file_ids
 
@@ -356,7 +356,7 @@ class Reader(ABC):
         if self.finds_ids:
             return columns, FileIds()
         column = guess_id_column(table, columns.used)
-        if column is None or not options.whole:
+        if column is None or not options.reads_whole_file:
             return columns, FileIds(column)
 
         labelled = table
@@ -417,7 +417,7 @@ class Reader(ABC):
                 rejected,
                 first_id=first_id,
             )
-            has_no_rows = options.whole and not sound_positions
+            has_no_rows = options.reads_whole_file and not sound_positions
             if not errors or has_no_rows:  # no single row is at fault, or all are
                 raise
         options.skipped.errors += errors
@@ -456,7 +456,7 @@ class Reader(ABC):
         """
         cells = table.columns[columns.label]
         message = left_out(cells, len(cells))
-        if not labelled and options.whole:
+        if not labelled and options.reads_whole_file:
             raise DataError(f"{table.source}: {message}", remedy=_UNLABELLED)
         options.listener.warn(f"{table.source}: {message}")
         # `SkippedRows.ids` counts rows that were left out, so that others keep their numbers.

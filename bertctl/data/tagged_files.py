@@ -109,7 +109,7 @@ class TaggingReader(Reader):
         of tags, and running text has no tags.
         """
         kind = _kind(source, options)
-        if options.whole or is_read_once(source) or kind == "lines":
+        if options.reads_whole_file or is_read_once(source) or kind == "lines":
             yield from self._readings(source, kind, options)
             return
         tags = self._tags_of(source, kind, options)
@@ -280,7 +280,7 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
     suffix_kind = _kind_of(source)
     if suffix_kind is not None:
         return suffix_kind
-    if options.whole:
+    if options.reads_whole_file:
         return "conll"
     return _sniffed_kind(source, options)
 
@@ -515,7 +515,7 @@ def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
     Raises:
         DataError: Tags of a scheme that is not known.
     """
-    if not options.whole or not rows.has("label"):
+    if not options.reads_whole_file or not rows.has("label"):
         return rows
     kind = tag_kind(rows.columns["label"], rows.where)
     options.listener.say(f"{rows.source}: {kind.sentence()}")

@@ -82,7 +82,7 @@ class TextReader(Reader):
         names_columns = any(
             getattr(options.settings, field) is not None for field in fields_of_this_file
         )
-        is_table = options.whole or options.label_needed or names_columns
+        is_table = options.reads_whole_file or options.label_needed or names_columns
         if kind == "lines" and is_table:
             kind = "tsv"
         if kind == "lines":
@@ -132,7 +132,8 @@ class TextReader(Reader):
             return
 
         with_label_lists = (
-            _with_label_lists(table, flag_names, lenient=not options.whole) for table in all_tables
+            _with_label_lists(table, flag_names, lenient=not options.reads_whole_file)
+            for table in all_tables
         )
         settings = options.settings.model_copy(update={"label_column": ", ".join(flag_names)})
         for reading in super().table_readings(
@@ -173,9 +174,9 @@ class TextReader(Reader):
             split=options.split,
             first_id=first_id,
             rules=options.labels,
-            lenient=not options.whole,
+            lenient=not options.reads_whole_file,
         )
-        are_labels_used = options.whole and options.label_needed and rows.has("label")
+        are_labels_used = options.reads_whole_file and options.label_needed and rows.has("label")
         if options.skipped is not None and are_labels_used:
             self._refuse_unusable_labels(rows, columns, options)
         return rows
