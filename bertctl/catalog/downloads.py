@@ -372,6 +372,7 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
+    # The library writes a piece once it is complete. Small pieces show in time that bytes arrive.
     restore = partial(setattr, constants, "DOWNLOAD_CHUNK_SIZE", constants.DOWNLOAD_CHUNK_SIZE)
     current().restore_later("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", restore)
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES

@@ -153,8 +153,8 @@ def tags_of_spans(
 ) -> list[str]:
     """Returns spans as tags in IOB2, one per word.
 
-    A span that begins or ends inside a word is widened to the whole word. If an earlier span has
-    all of its words then, it is lost.
+    A span that begins or ends inside a word is widened to the whole word. If an earlier span
+    already has all words of a span, the later span is lost.
 
     Args:
         spans: start, end (in characters) and label.

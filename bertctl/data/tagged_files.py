@@ -122,7 +122,7 @@ class TaggingReader(Reader):
         It is None if the file's lines do not look like columns.
 
         Raises:
-            KnownFormatError: The file is surely for this task, and wrong.
+            KnownFormatError: The file is for this task, and something in it is wrong.
             DataError: The file can't be read as words and tags.
         """
         kind = _kind_by_content(path, options) or _kind_of(path)
@@ -139,7 +139,7 @@ class TaggingReader(Reader):
         except DataError as error:
             if isinstance(error, KnownFormatError) or not _has_spans(path, kind, options):
                 raise
-            # The caller tries no other task after this error, as the file is for none.
+            # The file is for this task: after this kind of error, the caller tries no other task.
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:

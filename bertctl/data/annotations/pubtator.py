@@ -21,7 +21,7 @@ _SPAN_COLUMNS = 5  # identifiers may follow; lines of other widths are relations
 
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
-    """Yields the documents: title and abstract are one text, a blank between, as offsets count.
+    """Yields the documents. Offsets count title and abstract as one text, with a blank between.
 
     Raises:
         DataError: A line that is neither a text nor a span, with file and line.
