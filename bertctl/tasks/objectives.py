@@ -118,7 +118,7 @@ class CrossEntropy(ClassObjective):
     def counts(self, batch: Batch) -> Mapping[str, float]:
         """Returns how many labelled examples or words the loss of a batch is divided by.
 
-        With `per_window` it is the number that so many windows have on average.
+        With `per_window` it is this mean times the number of windows.
         """
         if self.per_window is not None:
             return {"loss": len(batch.gold) * self.per_window}

@@ -350,6 +350,7 @@ class TextClassification(Task):
                 Target(
                     i,
                     window=i,
+                    # One logit is explained: its index in the window's outputs.
                     places=((self.labels.index(name),),),
                     named={"label": name},
                     parts=texts,

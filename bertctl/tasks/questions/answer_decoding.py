@@ -236,28 +236,34 @@ def ranked_answers(
     """
     # All windows' spans in one list: window w has those from w * n_spans on, so a span's number
     # divided by n_spans is its window.
-    spans = outputs["spans"].reshape(-1, 2)
-    scores = outputs["scores"].reshape(-1, 2)
     n_spans = outputs["spans"].shape[1]
-    is_span = spans[:, 0] >= 0  # -1 fills up windows with fewer spans
+    all_spans = outputs["spans"].reshape(-1, 2)
+    all_scores = outputs["scores"].reshape(-1, 2)
+    is_span = all_spans[:, 0] >= 0  # -1 fills up windows with fewer spans
     span_numbers = np.flatnonzero(is_span)
-    # Sorted by question and within it by score: the spans of question i are then bounds[i] to
-    # bounds[i + 1], and the first one with a text is the best with that text.
-    rows = features.rows[span_numbers // n_spans]
-    order = np.lexsort((-scores[span_numbers].sum(axis=1), rows))
+
+    # Sorted by question and, within a question, by score. So the spans of question i are those from
+    # bounds[i] to bounds[i + 1], and the best of the spans with equal texts is the first of them.
+    questions = features.rows[span_numbers // n_spans]
+    order = np.lexsort((-all_scores[span_numbers].sum(axis=1), questions))
     span_numbers = span_numbers[order]
-    rows = rows[order]
-    encoded = features.contexts
-    context_starts = encoded.tokens.starts[features.context_of[rows]]
-    begins = encoded.char_starts[context_starts + spans[span_numbers, 0]].tolist()
-    stops = encoded.char_ends[context_starts + spans[span_numbers, 1]].tolist()
-    logits = scores[span_numbers].tolist()
+    questions = questions[order]
+    bounds = np.searchsorted(questions, np.arange(len(contexts) + 1)).tolist()
+    spans = all_spans[span_numbers]
+    logits = all_scores[span_numbers].tolist()
     windows = span_numbers // n_spans
+
+    # A span is the first and the last token in its context. The characters of all contexts' tokens
+    # are in one array, where a context begins at its entry of `starts`.
+    encoded = features.contexts
+    context_starts = encoded.tokens.starts[features.context_of[questions]]
+    begins = encoded.char_starts[context_starts + spans[:, 0]].tolist()
+    stops = encoded.char_ends[context_starts + spans[:, 1]].tolist()
     # Tokens of the context become positions in the window: the context's token `first` stands at
     # the position `context_at`.
     shifts = features.context_at[windows] - features.first[windows]
-    positions = spans[span_numbers] + shifts[:, None]
-    bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
+    positions = spans + shifts[:, None]
+
     null_sums = outputs["null"].sum(axis=1)
     for i, context in enumerate(contexts):
         by_text: dict[str, Candidate] = {}

@@ -158,6 +158,7 @@ def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
     begin_of = np.arange(len(text) + 1, dtype=np.int32)
     end_of = begin_of.copy()
     for grapheme, (start, end) in _grapheme_splitter().pre_tokenize_str(text):
+        # A blank and an accent on it are one grapheme, but offsets must not move back to the blank.
         if not grapheme[0].isspace():
             begin_of[start + 1 : end] = start
             end_of[start + 1 : end] = end

@@ -120,11 +120,19 @@ class SentenceEmbeddings(Task):
     def from_data(
         cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
     ) -> "SentenceEmbeddings":
-        """Reads what the labels are: scores, classes, or none.
+        """Returns the task with what the training labels are: scores, classes, or none.
+
+        Every row has a label: bare pairs, which have none in their file, get `MATCH` by the reader.
+
+        Args:
+            recipe: Recipe of the run.
+            train: The training rows.
+            labels: Names of the classes in the data set's official order; None if it has none.
 
         Raises:
-            DataError: A label that is none of these, or of which there is one only.
-            UsageError: A loss that does not fit them.
+            DataError: A missing label, a few labels that are no numbers among scores, or labels
+                that are all the same.
+            UsageError: A loss that does not fit the labels, or no positive label among them.
         """
         settings = recipe.sentence_embeddings
         model = recipe.model
@@ -135,7 +143,10 @@ class SentenceEmbeddings(Task):
         # Numbers are class names, not scores, if the recipe's loss learns classes.
         if kind is SCORES and settings.loss in losses_for(SENTENCE_LOSSES, CLASSES.name):
             kind = CLASSES
-        names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
+        if labels:
+            names = tuple(labels)
+        else:
+            names = tuple(sorted({str(require_label(train, i)) for i in range(len(train))}))
         low, high = _score_range(settings, kind, train)
         if low >= high or (kind.has_classes and len(names) < 2):
             message = f"{train.source}: every label is the same; nothing can be learned"
@@ -143,13 +154,13 @@ class SentenceEmbeddings(Task):
                 message, remedy="Check `data.label_column=`, or add rows with other labels."
             )
         loss = _choose_loss(recipe, kind, names, train)
-        # A requested label is kept for training rows of any kind, as the rows of an evaluation may
-        # be labelled pairs.
-        requested = recipe.evaluation.positive_label
-        positive = requested
+        # Which label says that two texts belong together. The recipe names it, and has to if
+        # training pairs have three or more labels; of two labels it can be guessed. Training rows
+        # of another kind don't need it, but the pairs of an evaluation may.
+        positive = recipe.evaluation.positive_label
         if kind is CLASSES and len(names) == 2:
-            positive = positive_label(names, False, requested)
-        elif kind is CLASSES and requested not in names:
+            positive = positive_label(names, multi_label=False, requested=positive)
+        elif kind is CLASSES and positive not in names:
             raise unknown_positive(names)
         return cls(
             modules,
@@ -238,10 +249,11 @@ class SentenceEmbeddings(Task):
                 )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
-        """Returns the texts as ids, each by itself, and the targets of the rows.
+        """Returns the texts as ids, each by itself, with targets and class numbers of the rows.
 
-        Targets are scores scaled to 0 to 1; 1 for texts that belong together, 0 for those that
-        don't; None without labels.
+        A target is how near the texts of a row should be, 0 to 1: a scaled score, or 1 for texts
+        that belong together and 0 for others. The targets are None without labels. The class
+        numbers are those of the labels, and 0 for rows of which the labels name no classes.
         """
         has_labels = rows.has("label")
         if has_labels:
@@ -259,6 +271,8 @@ class SentenceEmbeddings(Task):
             role = "query" if name == "text" else "document"
             columns.append(self.modules.prepared(rows.columns[name], role if is_search else None))
         if has_labels:
+            # What training has learned decides which score is 1, which label says that texts belong
+            # together, and which number a label has.
             targets, classes = kind.targets(rows, self.learned)
         else:
             targets = None
@@ -267,8 +281,8 @@ class SentenceEmbeddings(Task):
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
         # Keys are of texts without their prompts.
         keys = text_keys([rows.columns[name] for name in names])
-        # This loss takes the other rows' texts of a batch as wrong answers. An equal text of
-        # another row would be a right one, so rows with equal texts go to different batches.
+        # For this loss the texts of the other rows of a batch are wrong answers. A text that equals
+        # one of this row would be a right answer, so rows with equal texts go to different batches.
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
@@ -299,10 +313,13 @@ class SentenceEmbeddings(Task):
 
         loss = SENTENCE_LOSSES[self.loss]
         keywords = {"margin": loss.margin} | loss.keywords(self.settings)
-        objective: TaskObjective = loss.objective_class(_labels_of_rows(self.kind, self.labels))(
+        # A loss has a class for each kind of labels, such as "scores" or "two classes".
+        kind_of_labels = _labels_of_rows(self.kind, self.labels)
+        objective_class = loss.objective_class(kind_of_labels)
+        objective: TaskObjective = objective_class(
             padding,
             widths=tuple(self.settings.widths),
-            draws_partners=True,
+            draws_partners=True,  # single texts are learned as pairs of a label
             draws_negatives=loss.draws_negatives,
             draws_third_text=loss.draws_third_text,
             **keywords,

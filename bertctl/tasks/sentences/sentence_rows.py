@@ -170,7 +170,7 @@ class BarePairs(RowKind):
         return plan_of_pairs(features)
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
-        """Returns a prediction line for each text, whose partners have random ranks."""
+        """Returns a prediction line for each first text: its partners have random ranks."""
         texts = rows.columns["text"]
         partners = rows.columns["pair"]
         # A text can have several partners, and the same pair can be there twice.
@@ -203,9 +203,9 @@ class LabelledTexts(RowKind):
         return plan_of_labelled_texts(features)
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
-        """Returns a prediction line for each text, whose label's other texts have random ranks.
+        """Returns a prediction line for each text: the texts of the same label have random ranks.
 
-        A text that occurs with several labels belongs to the texts of all of them.
+        A text that occurs with several labels belongs to the texts of all these labels.
         """
         texts_of_label: dict[str, set[str]] = {}
         for text, label in zip(rows.columns["text"], rows.columns["label"], strict=True):
@@ -276,7 +276,10 @@ def _is_whole(text: str) -> bool:
 
 
 def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None:
-    """Refuses a few labels that are no numbers among scores: no class is called 4.34, and none nan.
+    """Refuses scores of which a few are no numbers, such as an empty one or `nan`.
+
+    Labels are scores for sure if some are decimal numbers, as no class is called 4.34, or if all
+    words among the numbers stand for a missing score.
 
     Args:
         rows: Pairs with labels.
@@ -287,9 +290,10 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         DataError: There is such a label; the message has the first row with it.
     """
     numbers = different - words
-    # Whole numbers beside words can be names of classes. Decimal ones can't, and nan is no name.
-    is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
-    if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
+    words_are_missing_scores = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
+    has_decimal_numbers = not all(map(_is_whole, numbers))
+    are_scores = words_are_missing_scores or has_decimal_numbers
+    if words and numbers and are_scores:
         labels = rows.columns["label"]
         bad_row = next(i for i, label in enumerate(labels) if str(label) in words)
         scores_text = count(len(numbers), "other one is", "others are")

@@ -128,7 +128,7 @@ def _result(
 
 
 def random_search(n_relevant_of: Mapping[str, int], n_candidates: int) -> list[dict[str, Any]]:
-    """Returns a prediction line for each query, whose relevant texts have random ranks.
+    """Returns a prediction line for each query: its relevant texts have random ranks.
 
     Args:
         n_relevant_of: Each different query -> how many texts are relevant to it.

@@ -136,9 +136,11 @@ class TokenClassification(Task):
                 message,
                 remedy="Name them, from 0 on: `token_classification.labels='[O, B-PER, I-PER]'`.",
             )
+        # The reader knows the scheme of entity tags from the whole file. If it saw no entities, the
+        # tags are looked at again, as the recipe may have given them names of entities.
         if train.tag_kind and train.tag_kind.entities:
             kind = train.tag_kind
-        else:  # the reader saw tags before they were named or renamed, and no entities
+        else:
             kind = tag_kind(tags, train.where)
         context = settings.context == "document"
         if context and not train.has("document"):
@@ -261,7 +263,7 @@ class TokenClassification(Task):
     ) -> TaskObjective:
         """Returns the recipe's loss (`training.loss`) of the words' first tokens.
 
-        Each word has the same weight in training, and balanced weights are counted by words.
+        Each word has the same weight in training, and balanced class weights are counted by words.
         Without `training` it is the loss of scoring: cross-entropy.
         """
         if training is None or train is None:
@@ -273,8 +275,9 @@ class TokenClassification(Task):
             padding,
             class_weights(training, present(train.labels), self.labels),
             training.label_smoothing,
-            # The loss of a batch is divided by the words that so many windows have on average, not
-            # by the batch's own: otherwise words of short sentences would weigh more.
+            # A batch has windows of like lengths. Its loss is divided by the number of its windows
+            # times this mean, as division by its own words would weigh words of short sentences
+            # more.
             per_window=float(train.weights.mean()),
             **loss.keywords(training),
         )
