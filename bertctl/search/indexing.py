@@ -84,7 +84,7 @@ def open_existing(folder: Path, *, append: bool, resume: bool, overwrite: bool) 
 
 
 def _of_others(index: Index) -> int:
-    """Returns how many rows were in an index before the corpus that is added now."""
+    """Returns how many rows of an index are from other corpora than the one that is added now."""
     return index.document.rows - index.document.corpus.rows
 
 
@@ -114,17 +114,19 @@ def identified(
     Raises:
         DataError: Rows without ids for an index whose texts have ids of their own.
     """
+    # Rows that the index has of other corpora. Those that it has of this corpus are read again, and
+    # get the same ids as before.
     if index is not None:
         n_before = _of_others(index)
-        own_ids = _own_ids(index, n_before)
+        ids_from_files = _own_ids(index, n_before)
     else:
         n_before = 0
-        own_ids = {}
+        ids_from_files = {}
     if not has_ids:
-        if index is not None and own_ids:
+        if index is not None and ids_from_files:
             message = (
                 f"the texts to add have no ids, and those of {index.folder} have, such as "
-                f"'{next(iter(own_ids))}'"
+                f"'{next(iter(ids_from_files))}'"
             )
             raise DataError(message, remedy="Name the column with their ids: `id_column=NAME`.")
         for rows in parts:
@@ -134,10 +136,10 @@ def identified(
                 yield rows
         return
 
-    if own_ids:
-        known_ids = own_ids
-    else:
-        known_ids = dict.fromkeys(map(str, range(n_before)))  # the numbers of the index's rows
+    if ids_from_files:
+        known_ids = ids_from_files
+    else:  # the ids of the index's rows are their numbers
+        known_ids = dict.fromkeys(map(str, range(n_before)))
     repeated: list[str] = []
     for rows in parts:
         for row_id in rows.ids:

@@ -84,6 +84,8 @@ def compare_texts(
     model = request.model(exact=True)
     # Texts that are compared with each other are one side, and are encoded once.
     different_sides = sides[:1] if sides[1] is sides[0] else sides
+    # Unreadable rows are texts of which the model knows no token. Their vectors say nothing, so the
+    # lines name them.
     vectors_of_sides = model.of_sides(different_sides, listener)
     vectors = [side_vectors for side_vectors, _ in vectors_of_sides]
     unreadable = [side_unreadable for _, side_unreadable in vectors_of_sides]
@@ -139,29 +141,28 @@ def index_texts(
         BertctlError: Any refusal of texts, index or model.
     """
     modes = {"append": append, "resume": resume, "overwrite": overwrite}
-    before = open_existing(output, **modes)
-    kind = dtype or (before.document.dtype if before else "float32")
-    texts = request.corpus(corpus, listener, before)
-    has_nothing_yet = False
-    # An earlier attempt to add the corpus may have been killed before its first rows were saved. It
-    # has left no trace in the index, which is complete: the addition begins now.
-    if append and resume and before is not None and before.document.complete:
+    existing = open_existing(output, **modes)
+    kind = dtype or (existing.document.dtype if existing else "float32")
+    texts = request.corpus(corpus, listener, existing)
+    index = existing  # what the rows are added to: `to_append` if the corpus begins only now
+    if append and resume and existing is not None and existing.document.complete:
         # The comparison reads the first rows, and stdin can be read only once: they are kept.
         rows_read: list[Rows] = []
-        has_nothing_yet = not before.has_begun(_remembered(texts.rows, rows_read))
+        has_begun = existing.has_begun(_remembered(texts.rows, rows_read))
         texts = replace(texts, rows=chain(rows_read, texts.rows))
-    expected = before  # what the folder has to have when it is locked
-    if has_nothing_yet and before is not None:
-        before = before.to_append()
-        listener.say(
-            f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one "
-            "on"
-        )
-    rows = identified(texts.rows, before, listener, has_ids=texts.has_ids)
+        # An earlier attempt to add the corpus may have been killed before its first rows were
+        # saved. It has left no trace in the index, so the addition begins now.
+        if not has_begun:
+            index = existing.to_append()
+            listener.say(
+                f"{output} has no rows of {input_name(corpus)} yet: they are added from the first "
+                "one on"
+            )
+    rows = identified(texts.rows, index, listener, has_ids=texts.has_ids)
     with quiet_libraries or nullcontext():
-        model = request.model(before, "document", dtype=kind)
+        model = request.model(index, "document", dtype=kind)
         with hold(output / ".lock"):
-            if open_existing(output, **modes) != expected:  # another command has ended since
+            if open_existing(output, **modes) != existing:  # another command has ended since
                 raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
             return make_index(
                 output,
@@ -169,7 +170,7 @@ def index_texts(
                 parts=rows,
                 model=model,
                 dtype=kind,
-                before=before,
+                before=index,
                 listener=listener,
                 remembered=texts.remembered,
             )
