@@ -43,6 +43,9 @@ word, and in a tie."""
 def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
     """Fits a linear model to TF-IDF of words and pairs of words, and answers splits with it.
 
+    A sample of the training rows is enough where all rows would take more than a few seconds, or
+    more than the baseline's share of a time limit.
+
     Texts of a script without spaces are counted by one to three characters. For pairs of texts
     there are features of each text, and of what both texts share.
 
@@ -53,15 +56,15 @@ def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
     train = job.data.splits["train"]
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
     n_outputs = int(job.task.head()["num_labels"])
-    chosen = text_sample(job, row_labels(train, labels), train.columns["text"], n_outputs=n_outputs)
-    rows = train.select(chosen.tolist())
+    sample = text_sample(job, row_labels(train, labels), train.columns["text"], n_outputs=n_outputs)
+    rows = train.select(sample.tolist())
     features = TextFeatures(rows)
     model = LinearModel(
-        features.of(rows), labels[chosen], n_outputs, str(job.task.head()["problem_type"])
+        features.of(rows), labels[sample], n_outputs, str(job.task.head()["problem_type"])
     )
     logits = {split: model.logits(features.of(job.data.splits[split])) for split in splits}
     return Answered(
-        logits, {"rows": len(chosen), "features": features.size, "strength": model.strength}
+        logits, {"rows": len(sample), "features": features.size, "strength": model.strength}
     )
 
 

@@ -332,8 +332,8 @@ class Comparison:
 
         Args:
             session: The graph that is exported.
-            is_smaller: Whether its numbers are smaller than the model's. The graph's own outputs
-                are then stored, as those of the model differ from them anyway.
+            is_smaller: Whether the graph has fewer bits per number than the model. The graph's own
+                outputs are then expected, as the model's differ from them anyway.
         """
         count = min(len(self.windows), _IN_FOLDER)
         picked = np.linspace(0, len(self.windows) - 1, count).round().astype(int)
@@ -346,8 +346,10 @@ class Comparison:
             else:
                 expected, _ = self._compared(session, [window])
             for name, values in expected.items():
-                has_tokens = is_of_tokens(name, values)
-                proof.expected.setdefault(name, []).append(values[0] if has_tokens else values)
+                # The file has the outputs of all windows one after the other. Outputs of tokens,
+                # (1, T, ...), are joined by their tokens; others, (1, C), are a row per window.
+                of_window = values[0] if is_of_tokens(name, values) else values
+                proof.expected.setdefault(name, []).append(of_window)
         return proof, proof.difference(session, padding) / self.scale
 
 

@@ -40,5 +40,5 @@ class ExportRequest:
 
     @property
     def is_smaller(self) -> bool:
-        """Whether its numbers are smaller than the model's."""
+        """Whether the export has fewer bits per number than the model."""
         return self.precision != "fp32"

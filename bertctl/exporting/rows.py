@@ -88,8 +88,10 @@ def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
     features = subject.task.encode(
         _at_most(rows, _CALIBRATED_ROWS), subject.engine.tokenizer, max_length=max_length
     )
-    scored = subject.task.scored(features)
-    return subject.windows_of(scored, np.arange(len(scored)))
+    # Some tasks read other windows in training than in predictions, for which the graph is made.
+    windows_for_predictions = subject.task.scored(features)
+    all_numbers = np.arange(len(windows_for_predictions))
+    return subject.windows_of(windows_for_predictions, all_numbers)
 
 
 def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:

@@ -106,13 +106,14 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
 def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:
     """Returns batches for a forward pass, longest first, of about `budget` tokens each.
 
-    Padding counts. A batch ends early where the next example is shorter, once it is a quarter full:
-    without padding there is no mask to apply.
+    The tokens of a batch include its padding. Once a batch is a quarter full, it ends where the
+    next example is shorter: its examples then often have one length, and attention is quicker
+    without padding, as no mask is applied.
 
     Args:
         lengths: (N,) tokens of each example.
-        budget: Tokens; an example that is longer is a batch of its own.
-        one_length: Leave no padding in any batch.
+        budget: Tokens of a batch; an example that is longer is a batch by itself.
+        one_length: Whether all examples of a batch must have one length, so that none is padded.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order].tolist()

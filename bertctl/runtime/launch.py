@@ -567,10 +567,15 @@ def _gpu_count() -> int:
 
 
 def die_with_parent() -> None:
-    """Makes a worker end when its launcher is killed (Linux)."""
-    if is_worker() and _CODES in os.environ and sys.platform == "linux":
+    """Makes a worker that `launch` started end when torchrun or accelerate is killed (Linux).
+
+    Workers of other launchers, such as srun, stay as they are: their parent may be any process.
+    """
+    was_started_by_launch = _CODES in os.environ  # `launch` sets it for its workers
+    if is_worker() and was_started_by_launch and sys.platform == "linux":
         die_when_parent_does(signal.SIGKILL)
-        # Process 1 adopts orphans, and torchrun is never process 1: it has died already.
+        # No signal comes if the parent has died before this line. Process 1 has then become the
+        # parent of this worker; torchrun or accelerate, as a child of `launch`, never has number 1.
         if os.getppid() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -172,7 +172,8 @@ def _write_at_once(descriptor: int, text: str) -> None:
 def watch() -> None:
     """Handles the signals of this process from now on."""
     command = _command()
-    end = carried(end_now)  # destructors run in any thread
+    # `end_now` needs this command's session, and a destructor may run in a thread without it.
+    end = carried(end_now)
 
     def unraisable(event: "Any") -> None:
         """Ends the process if a signal was raised in a destructor or a callback.
@@ -185,6 +186,7 @@ def watch() -> None:
 
     command.phase = "starting"
     handled_by(_arrived).__enter__()  # and never left: the handler stays until the process ends
+    # The limit of processor time (`ulimit -t`), unless a handler is set already.
     if signal.getsignal(signal.SIGXCPU) == signal.SIG_DFL:
         signal.signal(signal.SIGXCPU, _used_up)
     sys.unraisablehook = unraisable
