@@ -52,7 +52,12 @@ class GraphEncoder(TensorBackend):
     outputs: tuple[str, ...]
 
     def __call__(self, **inputs: Any) -> Any:
-        """Returns the outputs as attributes; hidden states as a dictionary by number."""
+        """Returns the outputs as attributes; hidden states as a dictionary by number.
+
+        Args:
+            inputs: Tensors by name, and perhaps `output_hidden_states`, which a graph does not
+                take: its outputs are fixed.
+        """
         import torch
 
         tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}

@@ -271,7 +271,9 @@ class _Side:
             before: Characters of the prompt at the beginning of each text (not of lists of words).
                 The spans of tokens are counted from behind it.
         """
-        n_put_before = 0 if are_words else before  # characters that are no part of text or word
+        # Characters in front of a text (the prompt) or of a word (its space). The spans of tokens
+        # are counted without them.
+        n_put_before = 0 if are_words else before
         if are_words and needs_space(tokenizer):
             texts = [_with_spaces(words) for words in texts]
             n_put_before = 1
@@ -285,6 +287,8 @@ class _Side:
                 list(zip(encoding.ids, encoding.offsets, encoding.word_ids, strict=True))
                 for encoding in encodings
             )
+        # The normalizer may leave nothing of a word. It gets an unknown token, so that each word
+        # has a vector.
         unknown = unknown_id(tokenizer)
         if are_words and unknown is not None:
             for words_of_text, tokens in zip(texts, tokens_by_text, strict=True):

@@ -160,7 +160,7 @@ class TextEncoder(Protocol):
 
     @property
     def sizes(self) -> list[int]:
-        """Returns D for each layer and pooling."""
+        """Returns D, the size of a text's vector, for each pair of layer and pooling."""
 
     def texts(
         self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
@@ -212,9 +212,11 @@ class Encoder:
         else:
             self.pairs = spec.pairs(self.n_layers)
         self.states = states_needed(spec.layers)
-        self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
-        hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        embedding_size = int(self._table.weight.shape[1])  # ALBERT's is smaller than hidden_size
+        network: Any = loaded.network
+        self._word_table: nn.Module = network.get_input_embeddings()
+        hidden = int(network.config.hidden_size)
+        # ALBERT's embeddings are smaller than its hidden states.
+        embedding_size = int(self._word_table.weight.shape[1])
         self.widths = {
             state: embedding_size if state == WORD_EMBEDDINGS else hidden for state in self.states
         }
@@ -242,8 +244,10 @@ class Encoder:
 
     @property
     def sizes(self) -> list[int]:
-        """Returns D for each layer and pooling."""
-        if self.sentences is not None and self.spec.poolings == ("model",):
+        """Returns D, the size of a text's vector, for each pair of layer and pooling."""
+        # The pooling `model` is the one that the model's folder describes.
+        is_model_pooling = self.spec.poolings == ("model",)
+        if self.sentences is not None and is_model_pooling:
             return [self.sentences.size]
         sizes = []
         for layer, pooling in self.pairs:
@@ -431,11 +435,11 @@ class Encoder:
             yield from side_by_side(work, plan, self.engine.at_once(self._budget))
 
     def _batch(self, encoded: EncodedTexts, special: "Tensor", indices: Ints) -> "_EncodedBatch":
-        """Returns the hidden states of some texts, and which of their tokens count in a mean.
+        """Computes the hidden states of some texts, and notes which of their tokens are pooled.
 
         Args:
             encoded: All texts.
-            special: Ids of special tokens, which a pooling may leave out.
+            special: Ids of special tokens. They are not pooled if `spec.special_tokens` is off.
             indices: (B,) which of the texts.
         """
         import torch
@@ -444,7 +448,7 @@ class Encoder:
         inputs = {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
         is_text = inputs["attention_mask"].bool()
         if self.spec.special_tokens:
-            counted = None
+            counted = None  # all tokens are pooled, so no mask is needed
         else:
             counted = is_text & ~torch.isin(inputs["input_ids"], special)
         has_padding = not bool(is_text.all())
@@ -452,7 +456,7 @@ class Encoder:
             del inputs["attention_mask"]
         states, pooler_output = read_states(
             self.engine.backend,
-            self._table,
+            self._word_table,
             inputs,
             self.states,
             self.n_layers,

@@ -131,7 +131,11 @@ def _opened_on_backend(
     workers: Workers,
     listener: Listener,
 ) -> tuple[TextEncoder, ExtractJob, Iterator[Rows]]:
-    """Returns the encoder of a model on torch or on a converted graph; see `_opened_encoder`."""
+    """Returns the encoder of a model that computes on torch or on a converted graph.
+
+    Returns:
+        The encoder, the job with the name of the backend that computes, and all rows in chunks.
+    """
     runtime = recipe.runtime
     if job.backend == "auto" and job.sharing != Sharing():
         remedy = f"Name one for all of them: `backend={'|'.join(PACKAGES)}`."
@@ -149,7 +153,7 @@ def _opened_on_backend(
     source = files
     job = replace(job, long=long)
     stream = require_rows(rows.stream(listener=listener), rows.name)
-    first_rows = next(stream)  # the backend is measured and checked on them
+    first_rows = next(stream)  # first chunk; the backend is measured and checked on them
     compute = source.compute(runtime)
     if job.backend == "auto":
         backend = ""

@@ -88,7 +88,7 @@ def extract(
     state_path, folder = state_and_store(job, workers)
     earlier_path = earlier_state_path(job, workers, state_path)
     shard = job.sharing.shard
-    if shard:  # it computes like one process of several, but waits for no other
+    if shard:  # it computes like one process of several, but waits for no other process
         settings = settings | {"shard": list(shard)}
         workers = Workers(shard[0] - 1, shard[1])
     earlier = left_by_an_earlier_attempt(job, earlier_path, settings)
@@ -109,7 +109,7 @@ def extract(
         return state.saved_rows
 
     try:
-        with outliving(rows_saved):
+        with outliving(rows_saved):  # after Ctrl-C, the message has this number
             with hold(folder / ".lock"):
                 if earlier is None and not shard:
                     # These state files describe vectors of the folder, which is made anew.

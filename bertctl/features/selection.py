@@ -219,20 +219,25 @@ class ProbeTrainer:
         Args:
             layer: The layer, or a mix of layers whose weights are learned.
             vectors: (N, D) vectors of all rows, or of all words.
-            rows: Those to train on.
+            rows: Indices of the rows to train on.
         """
         train_vectors = vectors[rows]
         labels = self._labels[rows]
         settings = self._job.settings
-        # The strength is chosen on a sample where there are many words.
+        # The strength of the regularisation is chosen on a sample if there are many words.
         sample = self._chosen_on(rows)
         groups = self._groups[rows][sample]
 
+        # A row stays in training in every fold if it is the only one with its label. Its logits
+        # come from a probe that has seen it, so such rows are not scored.
         is_held_out = settings.folds_of(labels[sample], groups).is_held_out
         scored_rows = rows[sample][is_held_out]
 
         def score(logits: Floats32) -> float:
-            """Returns the primary metric of cross-validated logits; more is better."""
+            """Returns the primary metric of cross-validated logits, negated if less is better.
+
+            A metric that can't be computed is the worst of all.
+            """
             lines = self._lines(logits[is_held_out], scored_rows)
             contribution = self._job.task.answers.contributions(lines, self._job.primary)
             if contribution is not None and np.isfinite(contribution.value):
@@ -253,7 +258,7 @@ class ProbeTrainer:
             groups=groups,
             on_step=self._on_step,
         )
-        metric = self._job.sign * value  # `score` is negative if less of the metric is better
+        metric = self._job.sign * value  # takes the sign of `score` back
         if not layer.is_learned:
             return metric, fit(train_vectors, labels, strength, settings)
         fitted = fit_mix(

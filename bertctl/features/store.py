@@ -225,6 +225,7 @@ def join_stores(
         joined = AppendedArray(into / f"{name}.npy", shape, dtype, None)
         positions = [0] * len(folders)  # what was taken of each source
         for process, rows, vectors in chunks:
+            # `counts` has an entry per row; a row may have several vectors, one for each token.
             n_entries = rows if name == "counts" else vectors
             begin = positions[process]
             joined.append(sources[process][begin : begin + n_entries])
