@@ -94,10 +94,10 @@ class Route:
         return self._agree(["", " ", *words]) and all(map(self.is_safe, _PLAIN.decode()))
 
     def unsafe(self, texts: Sequence[str]) -> list[int]:
-        """Returns the positions of the texts that must take the reference, ascending.
+        """Returns the positions of the texts that `tokie` may encode wrongly, ascending.
 
-        They have an unsafe character, or an added token. All texts are searched at once, since most
-        have neither.
+        They have a character that `tokie` and `tokenizers` treat differently, or an added token.
+        All texts are searched at once, since most have neither.
         """
         joined = "\n".join(texts)
         unusual = joined.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
@@ -109,7 +109,8 @@ class Route:
         if not patterns:
             return []
         match_starts = [match.start() for match in re.finditer("|".join(patterns), joined)]
-        # (N,) where each text ends in `joined`, with the line feed behind it.
+        # (N,) where each text ends in `joined`, with the line feed behind it. A match belongs to
+        # the first text that ends behind the start of the match.
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
         rows: list[int] = np.unique(np.searchsorted(ends, match_starts, side="right")).tolist()
         return rows

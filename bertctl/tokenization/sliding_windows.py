@@ -41,9 +41,11 @@ class SlidingWindows:
         Windows overlap, so an item can be in several of them. Its context in a window is the number
         of tokens to its left or to its right in the window, whichever is smaller. The window in
         which it has the most context answers for it; on a tie, the earlier one does
-        (google-research/bert `run_squad.py::_check_is_max_context`). Of two neighbouring windows,
-        this is the later one if the item has more tokens to its left there than to its right in the
-        earlier one. So a window answers for one range of items.
+        (google-research/bert `run_squad.py::_check_is_max_context`).
+
+        Two neighbouring windows share their items up to a border: the earlier window answers for
+        those before it, the later window for the rest. An item belongs to the later window if it
+        has more tokens to its left there than to its right in the earlier window.
 
         Args:
             tokens_before: (M + 1,) tokens before each item; None where items are tokens.
@@ -71,10 +73,11 @@ class SlidingWindows:
         doubled_middles = n_before[:-1] + n_before[1:]
         overlap_middle = n_before[overlap_begin] + n_before[overlap_end] + advantage
         border = np.searchsorted(doubled_middles, overlap_middle, side="right")
-        # With an advantage for its length, the earlier window may win all items that the two share,
-        # if the later one has hardly any item of its own.
-        can_win = (advantage == 0) | (self.last[later] - overlap_end > advantage)
-        border = np.where(can_win, np.clip(border, overlap_begin, overlap_end), overlap_end)
+        # With an advantage for its length, the earlier window wins all shared items if the later
+        # window has hardly any item of its own.
+        n_own_items = self.last[later] - overlap_end
+        can_later_win = (advantage == 0) | (n_own_items > advantage)
+        border = np.where(can_later_win, np.clip(border, overlap_begin, overlap_end), overlap_end)
         last[earlier] = border
         first[later] = border
         return first, last

@@ -84,7 +84,9 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
     with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
         try:
             for chunk in chunks:
-                waiting.append(writer.submit(carried(write), _encode(encoder, chunk)))
+                # The writer's thread works in the session of this command.
+                write_in_session = carried(write)
+                waiting.append(writer.submit(write_in_session, _encode(encoder, chunk)))
                 while len(waiting) > _AHEAD or (waiting and waiting[0].done()):
                     waiting.popleft().result()  # raises what the writer raised
             while waiting:

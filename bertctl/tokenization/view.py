@@ -70,7 +70,11 @@ class TokenView:
         self._widths = [max(map(cell_len, cells)) for cells in self._cells]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yields the rows, folded."""
+        """Yields a table with a column per token, folded to the width of the console.
+
+        Its rows are the token, its id, its segment and its word. A block of these rows has as many
+        tokens as fit; the next tokens follow in a block below it.
+        """
         if not len(self._encoding):
             yield Text("no tokens")
             return

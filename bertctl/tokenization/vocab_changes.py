@@ -127,12 +127,13 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     stay.
 
     Args:
-        opened: WordPiece, Unigram or BPE.
-        chunks: the corpus.
+        opened: A tokenizer of WordPiece, Unigram or BPE. BPE must not mark the tokens that continue
+            a word.
+        chunks: The corpus.
 
     Raises:
-        UsageError: a tokenizer of another kind.
-        DataError: no text.
+        UsageError: A tokenizer of another kind.
+        DataError: No text.
     """
     document = json.loads(opened.tokenizer.to_str())
     model = document["model"]
@@ -166,7 +167,8 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         words=(),
         pieces=(),
         counts=used,
-        goes_on=used < 0,  # False for all: it matters only for the vectors of new words
+        # Only the vectors of new words depend on it, and there are none.
+        goes_on=np.zeros(len(tokens), dtype=np.bool_),
         tokens=int(used.sum()),
     )
 

@@ -35,12 +35,16 @@ class WordStarts:
         self._goes_on = _goes_on(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> tuple[Ints32, Ints, Bools]:
-        """Returns (T,) ids, (N,) tokens of each text, and (T,) whether a token begins a word."""
+        """Returns (T,) ids, (N,) tokens of each text, and (T,) whether a token begins a word.
+
+        If a token alone does not show whether it continues a word (`_goes_on` is None), the
+        numbers of words that the tokenizers library returns show it.
+        """
         if self._goes_on is not None:
             encoded = self._encoder.encode(texts)
             return encoded.ids, encoded.lengths, self.of(texts, encoded)
-        ids = [np.zeros(0, dtype=np.int32)]
-        begins = [np.zeros(0, dtype=np.bool_)]
+        ids: list[Ints32] = []
+        begins: list[Bools] = []
         with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
             for chunk in chunks(texts):
                 for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
@@ -49,11 +53,11 @@ class WordStarts:
                     words = np.array(encoding.word_ids, dtype=np.float64)
                     ids.append(np.array(encoding.ids, dtype=np.int32))
                     begins.append(np.diff(words, prepend=np.nan) != 0)
-        text_ids = ids[1:]  # the first array only gives texts without tokens their type
+        # The empty arrays give the results their types if there are no texts.
         return (
-            np.concatenate(ids),
-            np.array(list(map(len, text_ids)), dtype=np.int64),
-            np.concatenate(begins),
+            np.concatenate([np.zeros(0, dtype=np.int32), *ids]),
+            np.array(list(map(len, ids)), dtype=np.int64),
+            np.concatenate([np.zeros(0, dtype=np.bool_), *begins]),
         )
 
     def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
