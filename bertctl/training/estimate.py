@@ -233,7 +233,8 @@ def rehearse_time_limit(
         listener: Receives progress.
 
     Returns:
-        What `what_fits` returns.
+        `limit` as the recipe has it and in `seconds`, the `steps` and `epochs` that fit, the
+        `whole_seconds` of a run without the limit, and whether that run `fits`.
     """
     with TemporaryDirectory() as scratch:
         rehearsal = Rehearsal(job, Path(scratch))

@@ -113,7 +113,7 @@ class RunOptions:
 
 DEFAULT_OPTIONS = RunOptions()
 
-_EVALUATION = 1 / 3
+_SCORED_TOKEN_COST = 1 / 3
 """Time for a token that is scored, as a share of that for one that is trained on: there is no
 backward pass."""
 
@@ -243,8 +243,8 @@ class _TrainingRun:
         """Trains from the first step, or the checkpoint's, to the last.
 
         Args:
-            checkpoint: Where an interrupted run continues; None for a new run, whose head is
-                started first.
+            checkpoint: Where an interrupted run continues. It is None for a new run, whose head
+                first gets the weights of a regression on the frozen encoder.
         """
         job = self.job
         training = self.job.recipe.training
@@ -278,7 +278,9 @@ class _TrainingRun:
                 listener=self.listener,
                 step_plan=self.time_limit,
             )
-        finally:  # not `end_training`: that ends the exchange too, and scoring needs it
+        finally:
+            # Accelerate's `end_training` would do it, but also ends the communication of the
+            # processes, which scoring needs.
             tell(engine.accelerator.trackers, lambda tracker: tracker.finish(), self.listener)
         self.checkpoints.wait()
         self.is_trained = True
@@ -328,9 +330,15 @@ class _TrainingRun:
                 checkpointing.note_random_states()
                 raise
 
+        # The time of an evaluation is estimated from its tokens: without a backward pass, each
+        # takes a third of the time of a trained one.
         tokens_of_epoch = job.training_features.lengths.sum()
         scored_tokens = job.features[job.selection].lengths.sum()
-        evaluation_in_epochs = _EVALUATION * scored_tokens / tokens_of_epoch
+        evaluation_in_epochs = _SCORED_TOKEN_COST * scored_tokens / tokens_of_epoch
+
+        # A head with the weights of a regression is scored before it is trained further. A head
+        # start's `reason` says why the head begins with random weights instead.
+        has_fitted_head = self.head_start is not None and not self.head_start.reason
         return Hooks(
             on_log=lambda figures: self._log(figures, engine),
             on_evaluate=lambda step: self._evaluate(step, engine, checkpointing),
@@ -339,7 +347,7 @@ class _TrainingRun:
             on_step=after_step,
             names=job.training_ids,
             evaluation_cost=evaluation_in_epochs * job.steps_per_epoch,
-            scores_start=self.head_start is not None and not self.head_start.reason,
+            scores_start=has_fitted_head,
             breaks_ties=job.recipe.training.tie_breaker == "loss",
         )
 

@@ -310,6 +310,7 @@ def _best_start(job: Job, sample: SampledFeatures, vectors: Floats32, dense: Any
     start = _Start.empty(last, dense)
     as_it_is = _fit(job, sample, read_by_last, last)
     best = as_it_is
+    # Only for a pooler that is `tanh(dense(state))` is it known which weights pass the state on.
     if dense is not None and read_by_dense.size and _is_tanh_of(read_by_last, read_by_dense, dense):
         # The pooler becomes tanh(factor * state + shift), which is nearly a straight line for
         # numbers this small. A power of two is the same number in half precision.

@@ -390,6 +390,7 @@ def assembled(
     # Of multiple choice: whether the file counts its choices from 0 or 1. If the recipe leaves it
     # open, the rows have shown it.
     recipe = recipe.with_fields("data", first_choice=data.recipe.data.first_choice)
+    # The run's record names the device, precision and threads that are used, in place of `auto`.
     resolved = resolved_for(recipe, compute)
     seed_everything(recipe.training.seed_of_init)  # the new head is drawn at random
     if recipe.runtime.deterministic:
@@ -420,7 +421,8 @@ def assembled(
         longest=max(int(split.lengths.max()) for split in trained_splits),
     )
     if compute.device == "cpu":
-        # The process holds more than the model. Unused rows of the word table are given back.
+        # The estimate comes on top of what the process holds now, the loaded model included. The
+        # unused rows of the word table (fp32) will be freed before training.
         memory += resident_bytes() - (total - held) * 4
     job = Job(
         recipe=resolved,

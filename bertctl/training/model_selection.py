@@ -111,25 +111,32 @@ class ModelSelection:
         return self._workers.is_first and self.best.keep()
 
     def score_best(self, state: TrainingState) -> None:
-        """Puts the weights that stay into the network, and scores all splits with them."""
+        """Puts the weights that stay into the network, and scores all splits with them.
+
+        They are the mean of the best weights if that is kept, else the best weights.
+        """
         job = self._job
         is_average_kept = self._keep_average(state)
-        # The network has the last weights. They stay if they are the best ones and were scored.
-        has_scored_best = state.best_step == state.step and job.selection in self.results
+        is_last_best = state.best_step == state.step
+        # The network still has the last weights, unless `_keep_average` has tried a mean and not
+        # kept it. In that case, it has cleared the results.
+        has_scored_best = is_last_best and job.selection in self.results
         if not is_average_kept and not has_scored_best:
-            if state.best_step != state.step:
+            if not is_last_best:
                 self._listener.say(
                     f"using the weights of step {state.best_step}, the best on {job.selection}"
                 )
             self._workers.wait()  # until the first process has written them
             self.best.load_back()
             self.results.clear()
-            # A resumed run may have seen no result that is the best.
+            # The best weights were scored when they were found. If that was before an interruption,
+            # their result is lost, and they are scored again below.
             if self._best_result is not None:
                 self.results[job.selection] = self._best_result
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:
                 self.score(split)
+            # Adds the intervals of the metrics, which evaluations during training leave out.
             self.results[split] = self.results[split].thorough(job.recipe)
 
     def finish(self) -> None:

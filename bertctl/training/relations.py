@@ -105,6 +105,8 @@ def with_relations(
 ) -> TaskObjective:
     """Returns the objective with the divergence of the student's relations from its teacher's.
 
+    A relation is how similar the queries (or values) of two tokens of a text are, as in MiniLMv2.
+
     Args:
         base: Objective on labels and answers.
         recipe: Recipe of the student.
@@ -121,11 +123,11 @@ def with_relations(
     heads = relation_heads(recipe, teacher)
     with generators_kept():  # loading draws no random number of the training
         engine = teacher.load(to_input=True)
-    of_teacher = attention_parts(name for name, _ in engine.network.named_modules())
-    of_student = attention_parts(name for name, _ in student.network.named_modules())
-    layer = settings.relation_layer or len(of_teacher)
-    teacher_vectors = AttentionVectors(engine.network, of_teacher[layer - 1])
-    student_vectors = AttentionVectors(student.network, of_student[-1])
+    teacher_layers = attention_parts(name for name, _ in engine.network.named_modules())
+    student_layers = attention_parts(name for name, _ in student.network.named_modules())
+    layer = settings.relation_layer or len(teacher_layers)
+    teacher_vectors = AttentionVectors(engine.network, teacher_layers[layer - 1])
+    student_vectors = AttentionVectors(student.network, student_layers[-1])
 
     def compute_teacher_vectors(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns the teacher's queries and values of a batch, each (B, T, H)."""

@@ -124,17 +124,20 @@ class RunWork:
 def guessed_costs(job: "Job", work: RunWork) -> RunCosts:
     """Returns what a run costs beside its steps, guessed before anything was measured.
 
+    These are the scoring of the splits and the saving of weights and checkpoints.
+
     Args:
         job: Made ready.
-        work: Measures rows in units of training.
+        work: Returns the work of training on rows. Its unit is a token.
     """
     training = job.recipe.training
     selected = work.of_rows(job.features[job.selection].lengths)
-    # These are scored once, with the final weights.
+    # The selection split is scored at each evaluation, the others once, with the final weights.
     other_splits = [split for split in job.evaluated if split != job.selection]
     other_work = sum(work.of_rows(job.features[split].lengths) for split in other_splits)
 
     model_bytes = 4 * sum(parameter.numel() for parameter in job.loaded.network.parameters())
+    # After the last scoring: intervals, files, and the end of the process.
     closing = max(_LEAST_CLOSING, _CLOSING_SHARE_OF_LOADING * job.seconds.get("load", 0.0))
     if training.checkpoint_every == "off":
         checkpoint_bytes = 0

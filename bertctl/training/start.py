@@ -241,6 +241,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
                 remedy=DAMAGED,
                 file=folder.environment,
             )
+    # This hash covers the settings, the data and the model. The parts are compared only to say
+    # which of them has changed.
     if before.recipe_hash == job.hash:
         return
     new_run_remedy = (

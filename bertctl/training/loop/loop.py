@@ -250,7 +250,8 @@ def train(
                 figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
                 if is_epoch_over or state.step % training.log_every == 0:
                     hooks.on_log(figures)
-                share = _share_of_work(
+                # The progress bar counts evaluations as work, too.
+                share_of_work_done = _share_of_work(
                     state.step,
                     goal.steps,
                     training.evaluate_every or len(plan),
@@ -261,7 +262,7 @@ def train(
                     state.step,
                     goal.steps,
                     _for_bar(figures),
-                    share=share,
+                    share=share_of_work_done,
                 )
                 if training.evaluate_every:
                     is_due = state.step % training.evaluate_every == 0
@@ -275,7 +276,9 @@ def train(
                 if training.patience and state.since_better >= training.patience:
                     state.stopped_early = state.step < goal.steps
                 state.pending = False
-            hooks.on_step(state.position == len(plan) or state.step == goal.steps)
+            # Computed again, since a run that resumes with an evaluation takes no step above.
+            ends_epoch = state.position == len(plan) or state.step == goal.steps
+            hooks.on_step(ends_epoch)
             if state.stopped_early:
                 break
 

@@ -173,9 +173,10 @@ class LinearRates:
             peak = warmup_steps(self._settings, steps)
             if peak <= at:
                 peak = at + warmup_steps(self._settings, steps - at)
-        share = self(at)
+        share = self(at)  # of the peak rate, where the new segment begins
+        # So few steps are left that none of them belongs to a warm-up: the rate is at its peak now.
         if is_warming_up and peak <= at:
-            share = 1.0  # so few steps are left that none of them belongs to a warm-up
+            share = 1.0
 
         self._segments.append(
             _Segment(

@@ -100,8 +100,8 @@ def training_step(
         engine: The network, and the processes among which the batch is split.
         features: The training rows.
         indices: (B,) numbers of the windows of the global batch.
-        rng: Of this step.
-        micro_batches: How many of them each process splits its part into.
+        rng: Random numbers of this step.
+        micro_batches: Number of micro-batches that each process splits its part of the batch into.
     """
     objective = engine.objective
     workers = engine.workers
@@ -116,6 +116,8 @@ def training_step(
         windows = part if len(part) else indices[:1]
         batches.append(objective.batch(features, windows, rng))
 
+    # A loss spans the batch if it compares the windows with each other, as with negatives from the
+    # same batch. It needs the outputs of all windows at once.
     if objective.spans_batch:
         if len(local_parts[0]) == len(indices):
             global_batch = batches[0]

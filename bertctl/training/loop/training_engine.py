@@ -222,8 +222,8 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
         log_with=trackers or None,
         project_dir=folder.path / "trackers" if trackers else None,
         kwargs_handlers=handlers,
-        # The loop divides by the whole batch's count: a configuration's gradient_accumulation_steps
-        # is not its affair.
+        # The training loop accumulates gradients itself. Otherwise, Accelerate would also divide
+        # by the `gradient_accumulation_steps` of the user's Accelerate configuration.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
     )
     if trackers:
