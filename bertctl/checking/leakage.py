@@ -165,16 +165,20 @@ def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
 
 
 def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
-    """Returns values of which many rows have the same one, or None for texts and lists.
+    """Returns a column's values, grouped if hardly any two rows have the same one.
 
-    Numbers that are nearly all different are replaced by 20 ranges with about as many rows each.
+    Values that many rows share are returned as they are. Other numbers are replaced by the number
+    of their range: there are 20 ranges, with about as many rows each. Other texts, and lists, can't
+    be grouped: the result is None.
     """
     try:
         n_different = _number_of_different(values)
     except TypeError:
         return None  # lists can't be counted
-    if n_different <= len(values) // 5:
+    are_shared = n_different <= len(values) // 5
+    if are_shared:
         return values
+    # What is not a number becomes NaN.
     numbers = np.fromiter(map(as_number, values), dtype=np.float64, count=len(values))
     if not np.isfinite(numbers).all():
         return None

@@ -182,6 +182,9 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 
     The first array has (S,) the hashes, text after text. The second array has (N + 1,) the index
     in the first array at which the hashes of each text begin, and S at its end.
+
+    Args:
+        texts: N texts of at least one shingle (`_SHINGLE` letters) each.
     """
     codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
@@ -215,9 +218,9 @@ class _Candidates:
     """
 
     def __init__(self, n_texts: int) -> None:
-        self._n_bytes = 0
-        # A pair is the number earlier text x N + later text. A block has the pairs of `_BLOCK`
-        # earlier texts, from its smallest possible number on.
+        self._n_bytes = 0  # of the pairs that were added so far
+        # The pair of texts (i, j), with i < j, is the number i * N + j. A block has the pairs of
+        # `_BLOCK` values of i. The smallest number in it would be that of the first i, with j = 0.
         first_texts = np.arange(0, n_texts, _BLOCK)
         self._smallest_pairs = first_texts * n_texts
         self._open_files = ExitStack()

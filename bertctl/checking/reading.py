@@ -109,6 +109,9 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
         recipe: Its section `data` is read.
         files: Split name -> path.
         listener: Receives what the readers guess and detect.
+
+    Returns:
+        The rows by split, None in place of label names, and findings; see `_Read`.
     """
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []

@@ -216,19 +216,23 @@ def _cut(
         rows, longest_rows, lambda i: f"{full_lengths[i]:,} tokens: {shorten(texts[i], limit=70)}"
     )
     long_text = LongText.of(subject.recipe.model)
+    has_windows = long_text.mode == "window"  # long texts are read whole, in several parts
+    cuts_many = len(cut) > WEIGHTY * len(rows)
     loses_much = n_lost > WEIGHTY * int(full_lengths.sum())
-    is_weighty = long_text.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
+    is_weighty = not has_windows and cuts_many and loses_much
     lengths = (
         f"the median has {int(np.median(full_lengths))}, the longest {int(full_lengths.max()):,}"
     )
-    if long_text.mode == "window":
+    if has_windows:
         loses = "are read in windows"
     else:
         loses = f"lose {percent(n_lost, int(full_lengths.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full_lengths, limit, subject.recipe.model.name)
-    if not loses_much and long_text.mode != "window" and not remedy.startswith("Fine"):
+    suggests_change = not remedy.startswith("Fine")
+    if suggests_change and not loses_much and not has_windows:
         remedy = f"Little is lost. {remedy}"
+    # Other ways to read long texts, with how much of the texts each would keep.
     if subject.recipe.answers_texts and not rows.has("pair"):
         remedy += f" Or `model.long_text=`: {kept_words(long_text.kept(full_lengths))}."
     counts = (len(cut), len(rows))

@@ -150,8 +150,9 @@ def prepare(
             data=data,
             model_hash=model_hash,
         ),
+        "run": run,  # the function that `start` calls in place of the one for fine-tuning
     }
-    return FewShotJob(**{**vars(pairs), **job_fields, "run": run}, draws=draws)
+    return FewShotJob(**{**vars(pairs), **job_fields}, draws=draws)
 
 
 def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) -> Job:
@@ -286,6 +287,7 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics.as_json())
     write_json(folder.performance, first_draw.performance.as_json())
+    # A call that was interrupted after the next step has moved the model already.
     if first_draw.model != folder.encoder:
         first_draw.model.rename(folder.encoder)
     folder.set_status("done", step=job.steps)

@@ -90,11 +90,13 @@ class RayCluster:
     """
 
     def __init__(self, cpus: int, gpus: int | None) -> None:
+        # Unless the user has set the variable, Ray sends no usage statistics.
         current().default_variable("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         ray.init(log_to_driver=False, logging_level="ERROR")
         self._run_far = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(run_far)
+        # Functions of Ray that are methods of an `Engine`, as they are.
         self.result = ray.get
         self.cancel = ray.cancel
         self.leave = ray.shutdown
@@ -206,8 +208,9 @@ class Jobs:
                 reply = CellReply(**self._engine.result(job))
             except Exception as error:  # noqa: BLE001  # each engine has its own for a lost machine
                 reply = CellReply(cell, "interrupted", _loss_message(error))
-            # The job is counted before it stops running: a thread that sees no running job must
-            # see that one has ended, or it would take a refusal by `sbatch` for one of all jobs.
+            # The job is counted as ended first, and only then taken off the running ones. Between
+            # the two lines another thread may submit a job that the cluster refuses. With no job
+            # running and none ended, it would conclude that the cluster refuses all jobs.
             self._n_ended += 1
             self._running.pop(cell)
             if reply.state != "interrupted" or self.stopped_by:

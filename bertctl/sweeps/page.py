@@ -148,7 +148,8 @@ def _result(document: SweepDocument) -> Section:
 def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
     """Yields the findings of a sweep, each as a heading and a sentence.
 
-    They are the choice, the comparison, expected scores, the majority, test scores, and the runs.
+    They are the choice, expected scores, the comparison, the majority, test scores, the run of
+    best.yaml, and the number of runs.
     """
     chosen = document.chosen
     counts = document.counts
@@ -179,7 +180,8 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
             entry.split,
             f"{entry.metric} {figure(entry.value)}{spread}, n {entry.n}, {run}",
         )
-    if document.test == []:
+    test_was_requested = document.test is not None
+    if test_was_requested and not document.test:
         yield "test", "not scored: the recommended run has no test split, or was not asked for it"
     if chosen is not None and chosen.run is not None:
         if chosen.run_value is None:

@@ -254,6 +254,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: s
             f"{opening} with other files of the model '{now.base_recipe().model.name}'",
             remedy=remedy,
         )
+    # Names of cells are hashes of complete recipes, which also have what the preset `auto` chose.
     if before.cells != now.cells:
         raise UsageError(f"{opening} with other settings: see its {PLAN}", remedy=remedy)
 

@@ -257,8 +257,9 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
         # Another release of the library may not have the module. Workers import what they need.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # The library transformers is slow to import. It is needed if it has been imported already (the
-    # model's tokenizer is one of its own), or if bertctl has no network for the model's family.
+    # The library transformers is slow to import, so it is imported only for runs that use it. They
+    # do if the model's tokenizer comes from transformers, which has then been imported already, or
+    # if bertctl has no network of its own for the model's family.
     if "transformers" in sys.modules or family_of(source.config) not in FAMILIES:
         import transformers
 

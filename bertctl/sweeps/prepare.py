@@ -159,9 +159,8 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
 
     Args:
         request: Recipe, settings, seeds and options of the sweep.
-        folder: SWEEP; None for runs/sweep-NAME-HASH. If there is a sweep in it, its runs have a
-            number of threads in their recipes, and the same number is taken unless the recipe
-            names another.
+        folder: SWEEP; None for runs/sweep-NAME-HASH. A sweep that is in it already keeps its
+            number of threads, unless the recipe names another number.
         listener: Receives messages on what was read and guessed.
 
     Raises:
@@ -176,6 +175,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     if request.halving:
         _refuse_what_halving_cannot(request, base)
     request = _with_fitting_folds(request, base, listener)
+    # `encoded` has the data that was needed to find the settings; `_read` below adds the rest.
     request, encoded = _with_settings(request, base, listener)
     cells = _cells(base, request)  # refuses settings that contradict, before torch is loaded
     if request.test:
@@ -495,9 +495,18 @@ def _plan(
     encoded: Mapping[str, Encoded],
     checked: Mapping[str, Inputs],
 ) -> SweepPlan:
-    """Returns the plan without its cells, whose names depend on the number of threads."""
+    """Returns the plan without its cells, whose names depend on the number of threads.
+
+    Args:
+        request: Settings, seeds and options of the sweep.
+        base: Recipe that the settings change.
+        cells: The runs, without their names.
+        encoded: Encoded data, by the key that cells with the same data share.
+        checked: Checked inputs of a run with the data, by the same keys.
+    """
     first_key = next(iter(encoded))
     primary = checked[first_key].primary
+    # Rows with other labels may have another primary metric: there is no F1 of three labels.
     baselines = [inputs.baseline for inputs in checked.values() if inputs.primary == primary]
     data_hashes = {}
     for key, label in _data_labels(cells).items():
@@ -535,8 +544,8 @@ def _mean_of_common(baselines: Sequence[Mapping[str, float]]) -> dict[str, float
 def _data_labels(cells: Sequence[SweepCell]) -> dict[str, str]:
     """Returns a label for each different data set of a sweep's cells, by the key of its encoding.
 
-    It is `part 2` for the second fold, or `data 2` if settings change the data. If all cells read
-    the same data, the label is empty.
+    It is `part 2` for fold 2 if the folds alone have different data, and `data 2` for the second
+    data set if settings change the data. If all cells read the same data, the label is empty.
     """
     fold_by_key: dict[str, int | None] = {}
     for cell in cells:
@@ -546,7 +555,8 @@ def _data_labels(cells: Sequence[SweepCell]) -> dict[str, str]:
 
     n_settings = len({cell.setting for cell in cells})
     n_folds = len({cell.fold for cell in cells})
-    if n_settings == 1 or len(fold_by_key) == n_folds:
+    only_folds_differ = n_settings == 1 or len(fold_by_key) == n_folds
+    if only_folds_differ:
         # "part", as it ever was: the text is hashed into the name of the sweep's folder.
         return {key: f"part {fold}" for key, fold in fold_by_key.items()}
     return {key: f"data {number}" for number, key in enumerate(fold_by_key, 1)}

@@ -264,8 +264,9 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
 def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]:
     """Returns how a run ended, its primary metric, and a message, from its folder.
 
-    A run that is not finished counts as `missing`: the same command runs it. The metric is None if
-    the run has none. The message says why the run failed, or the state of a run that is not
+    A run that is not finished counts as `missing`: the same command runs it. A diverged run has no
+    metrics and counts with the score of the best constant prediction. The metric is None if there
+    is no such score. The message says why the run failed, or the state of a run that is not
     finished.
     """
     if not run.status.is_file():

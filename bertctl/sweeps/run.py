@@ -168,6 +168,7 @@ class SweepRunner:
             share = 1 - sum(remaining_work.values()) / total_work
             listener.advance("runs", self._done, len(self._mine), share=share)
             if plan.keep == "best":
+                # Only runs that may still turn out the best keep their models.
                 delete_models(self._folder, self._mine)
 
         self._carry_out(

@@ -141,9 +141,10 @@ class SlurmCluster:
         Raises:
             LostJobError: It ended without one.
         """
-        if self._queue is None:
+        if self._queue is None:  # there is no Slurm, so submitit runs the job on this machine
             return cast(dict[str, Any], job.result())
         while not job.paths.result_pickle.exists():
+            # The result of a job that is over may take a moment to appear on a shared disk.
             if self._queue.is_over(job.job_id) and not _appears(job.paths.result_pickle):
                 words = last_words(job.paths.stderr)
                 state = self._queue.state(job.job_id)

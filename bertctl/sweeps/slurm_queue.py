@@ -170,7 +170,7 @@ class SlurmQueue:
             stdin=subprocess.DEVNULL,
         )
         with self._lock:
-            self._polled_at = float("-inf")
+            self._polled_at = float("-inf")  # the next look at a job asks Slurm at once
         waits_until = time.monotonic() + _SECONDS_TO_END
         while not all(self.is_over(job_id) for job_id in job_ids):
             if time.monotonic() > waits_until:
