@@ -220,8 +220,10 @@ def _nearest_of_rows(subject: Subject, same_rows: SameRows) -> dict[tuple[str, s
         first_texts, second_texts = pairs
         # Either text of a pair may have the earlier row, which depends on the splits.
         for texts, similar_texts in ((first_texts, second_texts), (second_texts, first_texts)):
+            # All rows with one of these texts, and for each row the pair that its text comes from.
             rows, pair_numbers = same_rows.rows_of(texts)
             for earlier_split in subject.splits:
+                # For each row the first row with the other text of its pair; -1 if there is none.
                 twins = same_rows.first_in(earlier_split, similar_texts)[pair_numbers]
                 has_earlier_twin = (twins >= 0) & (twins < rows)
                 for split, start, end in zip(
@@ -270,7 +272,7 @@ def _near(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     for (earlier_split, split), similar in sorted(
         nearest.items(), key=lambda item: [order[name] for name in item[0]]
     ):
-        numbers = np.flatnonzero(similar.alike)
+        numbers = np.flatnonzero(similar.alike)  # rows without a near duplicate have similarity 0
         rows = same_rows.starts[order[split]] + numbers
         twins = similar.twins[numbers]
         counts = (len(rows), len(subject.splits[split]))

@@ -284,8 +284,9 @@ class MatchedRows:
             excerpt: Text that shows the fault. If the row was added before, the excerpt of its
                 earlier column stays.
         """
-        # A row that is not behind the last one begins the next column. If a column happens to begin
-        # behind the last row, it counts as a part of the column before, which does no harm.
+        # The rows of a column ascend, so a row that is not greater than the last one begins the
+        # next column. A column that happens to begin with a greater row is counted as a part of the
+        # column before. That does no harm, as the rows of the two together ascend as well.
         is_same_column = row > self._last
         if is_same_column:
             self._n_of_column += 1
@@ -293,8 +294,8 @@ class MatchedRows:
             self._n_of_column = 1
         self._last = row
         self._rows.append(row)
-        # The first rows of all columns together are among the first rows of each column. So no
-        # excerpt is kept for a later row.
+        # Only the first rows of the split are shown, and these are among the first rows of their
+        # columns. So the later rows of a column need no excerpt.
         if self._n_of_column <= SHOWN_EXAMPLES:
             self._shown.setdefault(row, excerpt)
 

@@ -166,7 +166,8 @@ def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
     """Returns the scheme that the tags follow, or else the one with the fewest violations.
 
     Args:
-        kind: What training takes the tags for; None for tags of no scheme, and so is the result.
+        kind: What training takes the tags for. It is None if training refuses them; then the result
+            is None, too.
     """
     if kind is None:
         return None

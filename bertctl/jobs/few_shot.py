@@ -426,7 +426,8 @@ class _TextEncoder:
         self.sentence_modules = chosen_modules(
             source.folder, SentenceEmbeddingsSection(), max_length=source.max_length
         )
-        self.windows = LongText.of(job.recipe.model).pooling
+        # How the vectors of a long text's windows are combined, if it is read in windows.
+        self.window_pooling = LongText.of(job.recipe.model).pooling
         layers = choose_layers(["last"], layer_count(source.config))
         self.job = job
         self.source = source
@@ -435,7 +436,7 @@ class _TextEncoder:
             layers,
             poolings=("model",),  # the pooling that the model's folder prescribes
             sentence_modules=self.sentence_modules,
-            windows=self.windows,
+            windows=self.window_pooling,
         )
         self._encoder = Encoder(source, self.loaded, spec, frozen_engine(self.loaded, job.compute))
 
@@ -445,6 +446,7 @@ class _TextEncoder:
 
     def learned(self, features: Any) -> LinearFunction:
         """Fits a logistic regression on the vectors and labels of some encoded rows."""
+        # The recipe names the strength, so none is chosen: there are no `strengths` and no folds.
         settings = ClassifierSettings(
             LOGISTIC,
             multi_label=False,
@@ -489,7 +491,7 @@ def _keep(
         strength=learned.strength,
         weight=learned.weight,
         bias=learned.bias,
-        windows=tuned.windows,
+        windows=tuned.window_pooling,
     )
     head.save(
         folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head()

@@ -382,13 +382,15 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     noise = sum(_noise(table) for table in tables)
     variance = of_examples + max(0.0, sum(of_seeds) - noise)
     value = float(a_GS.mean() - b_GS.mean())
-    if variance <= SAME**2:
+    has_no_spread = variance <= SAME**2  # what is left is rounding
+    if has_no_spread:
         return _difference_without_spread(value, n=n, clusters=clusters)
     # Satterthwaite 1946: degrees = variance^2 / sum of (part^2 / degrees of the part).
     terms = [of_examples**2 / (len(a_GS) - 1)]
     for of_seed, table in zip(of_seeds, tables, strict=True):
         terms.append(of_seed**2 / (table.shape[1] - 1))
-    # Subtracting the noise makes the variance smaller, but not less certain than its parts.
+    # As the noise is subtracted, the formula may give too few degrees: the variance is at least as
+    # certain as its part with the fewest degrees.
     fewest_degrees = min(*a_GS.shape, *b_GS.shape) - 1
     degrees = max(variance**2 / sum(terms), fewest_degrees)
     return _difference_by_student(
@@ -520,10 +522,12 @@ def scores_of_the_choice(
             the best mean.
     """
     score_function = np.max if by_best_run else np.mean
+    # (R, G): how often each draw has each example, and whether it has left the example out.
     drawn = _bootstrap_draws(n_examples=len(settings[0]))
     is_left_out = (drawn == 0).astype(np.float64)
     draws = np.arange(len(drawn))
-    # The scores of each setting, (R, S): of each draw and seed.
+    # The scores of each setting, (R, S): of each draw and seed. Sums over the G examples of a draw
+    # choose the same setting as means, so they are not divided by G.
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     scores_drawn = [sign * np.einsum("rg,gs->rs", drawn, table) for table in settings]
     scores_left_out = []

@@ -91,8 +91,8 @@ class SweepWatch(EarlyStopping):
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
-        # The latest epochs in a row after which the model answered the same to every validation
-        # row have an entry each: their validation loss.
+        # Validation losses of the latest epochs after which the model gave all validation rows the
+        # same answer. An epoch with different answers has emptied the list.
         losses = state.collapsed_losses
         steps_per_epoch = state.step // epoch
         first_step_of_epoch = state.step - steps_per_epoch

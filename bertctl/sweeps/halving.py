@@ -94,6 +94,8 @@ def climb(
 ) -> list[Rung]:
     """Returns the rungs up to the first one that some runs still have to reach, or the last.
 
+    The last rung is the end of the runs, where nothing is decided: it has no scores.
+
     Args:
         plan: Plan of a sweep with rungs.
         scores: Scores of all evaluations, from the runs' histories.
@@ -111,6 +113,7 @@ def climb(
             rung_score = scores.get(name, {}).get(plan.rungs[name][index])
             if rung_score is not None:
                 rung_scores[name] = rung_score
+        # A run that is over or lost may have ended before the rung: nobody waits for it.
         unscored = [name for name in runs if name not in rung_scores]
         waiting = tuple(name for name in unscored if name not in over and name not in lost)
         promoted: tuple[str, ...] = ()

@@ -137,6 +137,7 @@ def _draw_expected(figure: "Figure", *, document: SweepDocument) -> None:
     values = [score.value for score in document.scores if score.value is not None]
     n = [entry.runs for entry in entries]
     mean = [entry.value for entry in entries]
+    # The band of the deviation ends at the lowest and the highest score of the sweep.
     low = [max(min(values), entry.value - entry.deviation) for entry in entries]
     high = [min(max(values), entry.value + entry.deviation) for entry in entries]
     many = len(n) > 20
@@ -159,10 +160,12 @@ def _draw_expected(figure: "Figure", *, document: SweepDocument) -> None:
         label="expected best",
     )
     _draw_majority(document, [*low, *high], axes, axes.axhline)
-    if many:  # most happens among the first few
-        axes.set_xscale("log")
-    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= len(n)]
-    axes.set_xticks(ticks if many else n[:: 1 + len(n) // 12], minor=False)
+    if many:
+        axes.set_xscale("log")  # most happens among the first few
+        ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if tick <= len(n)]
+    else:
+        ticks = n[:: 1 + len(n) // 12]  # from 12 runs on, a tick for every other number
+    axes.set_xticks(ticks, minor=False)
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:.0f}")
     title = f"expected best score of n runs, estimated from {count(len(values), 'run')}"

@@ -230,7 +230,8 @@ class Pool:
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Passes a signal on to the workers, which save what they have; a second one kills them."""
         is_first = not self._request.number
-        kills = self._request.hear(number) and not self._ignores_second_signal
+        is_second = self._request.hear(number)  # an echo of the first signal is none
+        kills = is_second and not self._ignores_second_signal
         if not (is_first or kills):
             return  # the workers know already that they are to stop
         for worker in list(self._workers):
