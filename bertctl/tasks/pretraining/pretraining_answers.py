@@ -37,7 +37,8 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
     rows = np.array(
         [(field(line, numerator), field(line, denominator)) for line in lines], dtype=np.float64
     )
-    # Any numbers can occur, so no kinds of lines are named beside those that do.
+    # Other metrics name rows that their interval takes into account though they did not occur, such
+    # as a wrong answer where all are right. A ratio of any numbers names none.
     no_kinds = np.empty((0, 2))
     no_pairs_of_kinds = np.empty((0, 4))
     return Contributions(
@@ -51,8 +52,8 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
     """Returns what each document adds to perplexity: its loss, and how many tokens are masked."""
-    # Its rows are (loss, masked tokens). `losses` has the same, but leaves the second column out if
-    # each document has one masked token.
+    # Not by `contributions.loss`: it leaves the second column out if each document has one masked
+    # token, and `_Perplexity` needs both columns.
     loss_per_token = _ratio(lines, "masked_loss", "gold")
     return _Perplexity(
         loss_per_token.rows,

@@ -130,8 +130,8 @@ class SentenceEmbeddings(Task):
             labels: Names of the classes in the data set's official order; None if it has none.
 
         Raises:
-            DataError: A missing label, a few labels that are no numbers among scores, or labels
-                that are all the same.
+            DataError: A missing label, scores of which a few are no numbers, or labels that are all
+                the same.
             UsageError: A loss that does not fit the labels, or no positive label among them.
         """
         settings = recipe.sentence_embeddings
@@ -407,14 +407,16 @@ class SentenceEmbeddings(Task):
     def lines(
         self, outputs: Outputs, features: SentenceFeatures, rows: Rows
     ) -> Sequence[dict[str, Any]]:
-        """Returns the similarity of each pair with its label.
+        """Returns a prediction line for each row, with its gold answer.
 
-        For a search it returns the ranks of each query's texts.
+        A pair has its similarity and its label. If rows are searched, the first text of a row is a
+        query, and the line has the ranks of the texts that are relevant to it.
         """
         kind = ROW_KINDS[features.kind]
         plan = kind.search_plan(features)
         if plan is not None:
             results = self._search(plan, outputs)
+            # The prediction is the rank of the first relevant text, and 1 is the right one.
             return [
                 {"gold": 1, "query": query, **results[query].line}
                 for query in plan.query_of_row.tolist()

@@ -219,9 +219,9 @@ class MultipleNegatives(SentenceObjective):
 def not_negative(batch: SentenceBatch) -> Tensor:
     """Returns (B, (K - 1) B) which candidates are left out of the softmax of each first text.
 
-    The candidates are the second texts of all rows, then the third ones. Those are left out that
-    are no negatives: blank ones, the first text itself, and what is right for an equal text or has
-    the same class. The text's own positive stays.
+    The candidates are the second texts of all rows, then the third ones. A candidate is left out if
+    it is blank, if it equals the first text, if it is right for an equal first text of any row, or,
+    of labelled texts, if its row has the same class. The row's own second text always stays.
     """
     keys = batch.keys
     candidates = keys[:, 1:].T.flatten()

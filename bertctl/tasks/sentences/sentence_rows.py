@@ -235,7 +235,7 @@ def kind_of_rows(rows: Rows, known_labels: Sequence[str]) -> RowKind:
         known_labels: Names of classes that were learned or that the data set names.
 
     Raises:
-        DataError: A few labels are no numbers among scores.
+        DataError: The labels are scores, and a few of them are no numbers.
     """
     labels = rows.columns.get("label", ())
     if not rows.has("pair"):

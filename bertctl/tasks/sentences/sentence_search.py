@@ -106,12 +106,14 @@ def _result(
             "similarity": 0.0,
         }
         return SearchResult(line, loss=0.0)
-    # The query's own text may be among the candidates (-1: it is not).
+    # The query's own text may be among the candidates (-1: it is not), as an irrelevant one.
     own_candidate = plan.own_candidate[query]
     is_irrelevant_candidate = own_candidate >= 0 and own_candidate not in relevant
+    # The loss always leaves it out: as in training, a text is never its own negative.
     if is_irrelevant_candidate:
         cosines = cosines.copy()
-        cosines[own_candidate] = -np.inf  # as in training: a text is never its own negative
+        cosines[own_candidate] = -np.inf
+    # It has a rank like any candidate, unless the plan leaves it out.
     if is_irrelevant_candidate and plan.leaves_out_itself:
         similarities = similarities.copy()
         similarities[own_candidate] = -np.inf

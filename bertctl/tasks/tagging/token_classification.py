@@ -484,8 +484,10 @@ def _span_target(
     """
     row_start = int(features.starts[index])
     first_word = row_start + facts["start"]
+    # The window of the first word, and the positions of all words that this window answers for.
     window, positions = features.places_beside(first_word)
     end_word = min(row_start + facts["end"], int(features.last[window]))
+    # An output is the logit of one tag, at the position of a word's first token.
     outputs = tuple(
         (int(features.places[word]), int(numbers[word])) for word in range(first_word, end_word)
     )
