@@ -150,6 +150,7 @@ def _training_rows_in_time(
     """
     features = job.features["train"]
     n_rows = len(job.data.splits["train"])
+    # The classifier has an example for each word, so a row takes as long as its words.
     if by_word:
         words_of_row = max(1.0, features.num_predictions / n_rows)
     else:

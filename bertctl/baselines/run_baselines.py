@@ -334,6 +334,7 @@ def paired_comparison(
 
     interval = (difference.low, difference.high)
     low, high = simultaneous(difference.value, interval, compared, at_least=higher_is_better)
+    # Of an interval with two ends no end is None; by its type it may be.
     if low is None:
         low = difference.low
     if high is None:

@@ -97,11 +97,13 @@ def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
 def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:
     """Returns the rows of a file, read by the run's settings; with labels if these are needed."""
     reader = READERS[run.recipe.task]
+    # The labels are those of the trained model, so no message advises to name others.
     reader_options = ReaderOptions(
         listener=listener,
         hints=run.column_hints,
         labels=label_rules(run.recipe, can_name=False),
     )
+    # With what only the file shows, such as whether numbers of choices count from 0 or 1.
     settings = reader.settled(run.file_settings, [file])
     return reader.read(
         file,

@@ -31,12 +31,11 @@ def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
     run = comparison.subject.run
     rows = comparison.rows
     split = rows.split  # an export has scores of this split alone
-    result = evaluate_split(
-        engine, run.task, rows, comparison.features, recipe=run.recipe
-    ).thorough(run.recipe)
+    values_alone = evaluate_split(engine, run.task, rows, comparison.features, recipe=run.recipe)
+    result = values_alone.thorough(run.recipe)  # with intervals
     results = {split: result}
     primary = run.task.primary_metric
-    fields_of_run: dict[str, Any] = {}
+    fields_of_run: dict[str, Any] = {}  # what the export's metrics.json takes from the run's
     if run.folder.metrics.exists():
         # Older runs call a metric otherwise; see `named_today`.
         run_metrics = run.task.answers.named_today(run.folder.read_metrics())

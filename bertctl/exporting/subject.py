@@ -152,7 +152,10 @@ def open_subject(path: Path, options: Mapping[str, object], listener: Listener =
 def _opened(
     path: Path, options: Mapping[str, object], listener: Listener
 ) -> tuple[NetworkRun, bool]:
-    """Returns the run, and whether it is one with data of its own."""
+    """Returns the run or model, and whether it is a run, which has data of its own.
+
+    A model without a head, or pretrained by bertctl, is opened as an encoder of texts.
+    """
     try:
         run = open_run(path, options=options, listener=listener)
     except HeadlessModelError:
@@ -160,7 +163,8 @@ def _opened(
     if run.recipe.task == PRETRAINING:
         listener.say(f"{path} was pretrained: its encoder is exported, without its head for words")
         return _opened_encoder(run.source.folder, options, listener), False
-    return run, (path / "status.json").exists()
+    is_run = (path / "status.json").exists()  # which only training writes
+    return run, is_run
 
 
 def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
@@ -199,14 +203,18 @@ def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
     network: Any = model.network
     if isinstance(network, ProbeNetwork):
         head = network.head
-        if head.pooling == FIRST_OF_WORD:
+        if head.pooling == FIRST_OF_WORD:  # words have answers of their own: nothing is pooled
             return None
+        # Ids of tokens that do not count where windows are weighed by their tokens.
+        uncounted: list[int] = []
+        if not head.special_tokens:
+            uncounted = sorted(special_ids(model.tokenizer))
         window_pooling = ExportWindows.model_validate(
             {
                 "pooling": head.windows,
                 "tokens_pooling": head.pooling,
                 "normalize": head.normalize,
-                "uncounted": [] if head.special_tokens else sorted(special_ids(model.tokenizer)),
+                "uncounted": uncounted,
             }
         )
         return WindowAnswers(window_pooling, head.weight, head.bias)

@@ -335,9 +335,9 @@ class ApproximateIndex(Index):
         Their similarities are computed again from the stored vectors, so that ties have the order
         of an exact search.
         """
-        nearest = Nearest(queries, top, self.similarity)
         stored = open_array(self.folder / "vectors.npy")
         results = []
+        # The graph compares vectors of the index's number type, so queries are converted to it.
         for i, query in enumerate(as_stored(queries, self.document.dtype)):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(query, top).keys.astype(np.int64))
@@ -349,6 +349,8 @@ class ApproximateIndex(Index):
             exact.see(block, first_row=0)
             # `exact` numbers the rows within the block; `rows` has their numbers in the index.
             results.append((rows[exact.rows[0]], exact.scores[0]))
+        # It sees no rows itself, and takes the results of the queries.
+        nearest = Nearest(queries, top, self.similarity)
         nearest.rows, nearest.scores = map(np.stack, zip(*results, strict=True))
         return nearest
 
