@@ -307,8 +307,9 @@ class ProbeTrainer:
             rows: (n,) indices of these rows or words; the words of a sentence are all there.
         """
         job = self._job
-        features = self._job.features["train"]
         answered = rows  # indices of rows, or of sentences
+        # Answers of texts are decoded from the logits alone, so any features and rows will do.
+        features = self._job.features["train"]
         decoded_rows = self._rows
         if job.by_word:
             # The words are grouped into their sentences: which ones, and how long each is.

@@ -115,7 +115,7 @@ class EncodedTexts:
         )
 
     def followed_by(self, others: "EncodedTexts") -> Self:
-        """Returns these texts and then the others."""
+        """Returns these texts and then the others. Many ids are moved from memory into a file."""
         joined = replace(
             self,
             ids=np.concatenate([self.ids, others.ids]),

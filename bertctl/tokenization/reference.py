@@ -68,6 +68,7 @@ def _post_processors(tokenizer: Tokenizer) -> list[Any]:
     processor: Any = tokenizer.post_processor
     if type(processor).__name__ != "Sequence":
         return [processor]
+    # The library's sequence has no length, so its parts are read until one is missing.
     parts: list[Any] = []
     while True:
         try:

@@ -73,7 +73,8 @@ class Route:
         self._encode_flat = encode_flat
         self._added = added
         self._vocabulary = tokenizer.get_vocab()
-        # `##x` for each character x that begins a continuation token, see `_never_half_matched`.
+        # `##x` for each character x that begins a continuation token. A word that ends with such a
+        # character is one that `tokie` may encode wrongly.
         self._first_of_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
         self._safe: dict[str, bool] = {}
@@ -213,9 +214,10 @@ def _route(serialised: str) -> Route | None:
 
 
 def _is_bert(document: dict[str, Any]) -> bool:
-    """Returns whether a tokenizer.json is BERT's pipeline, see rule 1 of this module.
+    """Returns whether a tokenizer.json is BERT's pipeline, which `tokie` encodes as it should.
 
-    Added tokens with a space in them are excluded, too: long texts are cut at spaces.
+    Added tokens are excluded if they are looked for in the normalised text, where `tokie` does not
+    look, or if they have a space in them, since long texts are cut at spaces.
     """
     types = {
         "model": "WordPiece",
