@@ -159,7 +159,8 @@ class Job(ReadyRun):
             [n_answers(self.features[name]) for name in names],
             listener,
         )
-        # Rows without labels have a loss only on the teacher's answers.
+        # Rows without labels have a loss only on the teacher's answers, so the share of windows
+        # with a label is needed. A window of words can be without a word that it answers for.
         labelled = None
         if UNLABELLED in self.features:
             n_labelled = int((self.features["train"].weights > 0).sum())

@@ -18,14 +18,13 @@ def describe_lora(job: Job) -> list[str]:
     kind = f"rank {settings.rank}, alpha {settings.alpha_in_use:g}"
     if variants:
         kind += f", {listing(variants)}"
-    beside = (
-        f" beside {listing(adapter.parts.modules_to_save)}" if adapter.parts.modules_to_save else ""
-    )
+    # Modules that are trained whole, such as the head.
+    beside = ""
+    if adapter.parts.modules_to_save:
+        beside = f" beside {listing(adapter.parts.modules_to_save)}"
     sentences = [
         f"LoRA: {kind} on {count(len(adapter.parts.target_modules), 'linear layer')}{beside}: "
-        f"{trained:,} of {total:,} parameters are trained ({trained / total:.1%})".replace(
-            "%)", " %)"
-        )
+        f"{trained:,} of {total:,} parameters are trained ({100 * trained / total:.1f} %)"
     ]
     if job.compute.device == "cpu" and (settings.dropout or settings.dora):
         field = "lora.dora" if settings.dora else "lora.dropout"
@@ -36,8 +35,8 @@ def describe_lora(job: Job) -> list[str]:
     traits = TrainingTraits.of(job.recipe, job.data, job.task, job.source)
     usual = lora_learning_rate(traits)
     rate = job.recipe.optimizer.learning_rate
-    # Up to twice the usual rate for all weights, a rate was probably chosen for all weights. Where
-    # the usual one for LoRA is no higher than that, the two can't be told apart.
+    # A rate of up to twice the usual one for all weights was probably chosen for all weights. If
+    # the usual rate for LoRA is in this range too, nothing is known about the choice.
     highest_for_all_weights = 2 * learning_rate(traits)
     if rate <= highest_for_all_weights < usual:
         sentences.append(

@@ -147,10 +147,9 @@ class ModelSelection:
     def _keep_average(self, state: TrainingState) -> bool:
         """Averages the weights of the best evaluations, where the recipe asks for it.
 
-        It returns whether the mean is kept.
-
-        If so, the network and RUN/model hold the mean; else the network has to get the best weights
-        back.
+        Returns:
+            Whether the mean is kept. If it is, the network and RUN/model have the mean. If it is
+            not, the network may have it all the same, so the best weights must be loaded.
         """
         job = self._job
         averaging = self._averaging
@@ -164,7 +163,7 @@ class ModelSelection:
         self._workers.wait()  # until the first process has written them
         best = self._scored_best()
         averaging.average_into(job.loaded, state)
-        self.results.clear()
+        self.results.clear()  # they are those of other weights
         mean = self.score(job.selection)
         self.average = average_entry(
             mean,
@@ -186,7 +185,7 @@ class ModelSelection:
         if self.average["kept"]:
             self.keep()
         else:
-            self.results.clear()
+            self.results.clear()  # they are those of the mean
         return bool(self.average["kept"])
 
     def _scored_best(self) -> SplitResult:

@@ -105,6 +105,8 @@ def prepare(
             held_out=False,
             **cutting,
         )
+        # With `pretraining.mix`, windows of a corpus that is too small for its weight are repeated.
+        # The first weights are learned from the text as it is.
         train = _mixed(windows, recipe, corpus)
         if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
             message = (

@@ -103,6 +103,7 @@ class Teacher:
         The columns are the teacher's outputs in their own order, not in the student's.
         """
         run = self.run
+        # Of questions, a student learns the scores of all positions, not the answers.
         task = run.task.as_teacher()
         listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
         engine = run.load()

@@ -273,8 +273,8 @@ class TimeLimitedSteps(StepPlan):
         if self._is_warned:
             return
         self._is_warned = True
-        # The run takes no further step. `overrun` counts its closing seconds from the limit on; the
-        # time that is left is added, to count them from now on.
+        # The run takes no further step. It ends `overrun` seconds after the limit, and the limit is
+        # `time_left` seconds from now.
         time_left = self._limit - used
         closing = self._planner.overrun(state.step, used) + time_left
         self._listener.warn(

@@ -107,9 +107,9 @@ class Checkpoints:
         # The run's files can change while a writer works: they are linked, or copied, now.
         begun = self._begin(snapshot)
         if behind:
-            writer = threading.Thread(
-                target=carried(self._write_quietly), args=(snapshot, *begun), daemon=True
-            )
+            # The writer's thread works in the session of this command.
+            write_in_session = carried(self._write_quietly)
+            writer = threading.Thread(target=write_in_session, args=(snapshot, *begun), daemon=True)
             # `start` raises if the system allows no more threads. Then the present thread writes.
             with suppress(RuntimeError):
                 writer.start()

@@ -77,7 +77,7 @@ class Checkpointing:
         self._engine = engine
         self._checkpoints = checkpoints
         self._due = due
-        self._flush = flush
+        self._flush = flush  # writes RUN/model, which a checkpoint copies
         # For a checkpoint that is saved before `note_random_states` is called.
         self._random = random_states(engine.workers)
 

@@ -93,6 +93,8 @@ def restore(
     try:
         engine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
         if engine.word_table is not None:
+            # Rows of the word table that are not trained are computed as without an interruption:
+            # from the rows at the start, times the product of all weight decays since then.
             engine.word_table.go_on(checkpoint.state["unused_words_decay"])
         _restore_moments(engine, load_file(checkpoint.path / "optimizer.safetensors"))
     except (RuntimeError, KeyError) as error:

@@ -327,7 +327,7 @@ def _step(
         engine: Network, optimizer, schedule.
         features: The training rows.
         indices: (B,) numbers of the windows of the batch.
-        rng: Of this step.
+        rng: Random numbers of this step.
         micro_batches: Their number grows if memory runs out.
         state: Updated in place.
         hooks: Name the rows in an error.

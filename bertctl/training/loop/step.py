@@ -60,9 +60,9 @@ def step_with_oom_retry(
         engine: The network and the processes.
         features: The training rows.
         batch: (B,) numbers of the windows of the global batch.
-        rng: Of this step.
-        micro_batches: How many of them a batch is split into, on each process. Doubled in place
-            when memory runs out, so that later steps have as many.
+        rng: Random numbers of this step.
+        micro_batches: Number of micro-batches that each process splits its part of the batch into.
+            It is doubled in place when memory runs out, also for later steps.
     """
     while True:
         try:

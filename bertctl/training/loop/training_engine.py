@@ -111,6 +111,7 @@ def build_engine(
     network = job.loaded.network
     settings: dict[str, int | str]
     if workers.count == 1:
+        # Clusters and notebooks leave variables that would make accelerate wait for others.
         settings = {**_OF_ONE_PROCESS}
     else:
         # Without this variable, accelerate takes all cores for the threads of each process, and
@@ -142,6 +143,8 @@ def build_engine(
     word_table = train_used_rows(network, job.used_tokens)
     optimizer = build_optimizer(network, job.recipe.optimizer)
     if word_table is not None:
+        # Rows of tokens that no training text has are not in the optimizer. They get its weight
+        # decay all the same.
         word_table.follow(optimizer)
     if job.recipe.training.gradual_unfreezing:
         unfreezing = Unfreezing(network)
@@ -173,9 +176,9 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
 
     They can if each batch of a shape runs the same kernels, and the CPU waits for none of them.
 
-    Other networks than `Network`, and class weights, make the CPU wait. The scaler of fp16 and
-    gradual unfreezing change what is computed. The exchange of gradients, and a teacher that
-    computes in each step, can't be recorded.
+    Networks of transformers and class weights make the CPU wait, but bertctl's own `Network` does
+    not. The scaler of fp16 and gradual unfreezing change what is computed. The exchange of
+    gradients, and a teacher that computes in each step, can't be recorded.
     """
     from bertctl.modeling.fast.torch_bert import Network
 
