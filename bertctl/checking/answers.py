@@ -194,6 +194,7 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             else:
                 side_with = split
                 side_without = "train"
+            # One of the two shares is 0. `percent` takes a number and a total, not a share.
             larger_share = percent(round(1000 * max(share, train_share)), 1000)
             message = (
                 f"{side_with} has questions without an answer ({larger_share}), "

@@ -48,9 +48,10 @@ def check_duplicates(subject: Subject) -> Iterator[Finding]:
 def _exact_inside(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
     """Yields a finding for each split in which rows repeat the text of an earlier row of it.
 
-    The split whose repeated text comes first in the data comes first.
+    The findings are sorted by the position of the first text that a split repeats.
     """
-    # (position of the text's first row, position of the row that repeats it): the first pair.
+    # Key by which a split is sorted: the smallest position of a text that it repeats (the position
+    # of the first row with the text, in any split), then the first row that repeats this text.
     order: dict[str, tuple[int, int]] = {}
     repeats: dict[str, tuple[Ints, Ints]] = {}  # split -> rows that repeat a text, and their twins
     for split in subject.splits:
@@ -158,6 +159,7 @@ def _conflicts(subject: Subject, same_rows: SameRows) -> Iterator[Finding]:
 
 def _conflicting_texts(same_rows: SameRows) -> Ints:
     """Returns the texts with several labels, each as the position of the first row that has it."""
+    # Rows whose text another row has too: the number of what is learned from each, and its text.
     answers = same_rows.answers(same_rows.repeated)
     texts = same_rows.first[same_rows.repeated]
     has_answer = answers >= 0
@@ -357,21 +359,22 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
 def _contained(subject: Subject) -> Iterator[Finding]:
     """Yields findings on texts that are a whole part of a longer training text.
 
-    Their similarity is low, as one text is much longer, so `_near` does not find them. A sample of
-    each split is looked up, if a row is one text. Without other splits, training rows are looked up
-    in other training rows: some of them will be held out.
+    Their similarity is low, as one text is much longer, so `_near` does not find them. Only data
+    with one text per row is looked at. A sample of each split is looked up in the training texts.
+    Without other splits, training rows are looked up in other training rows: some of them will be
+    held out.
     """
     train_columns = subject.texts["train"] if "train" in subject.splits else {}
     if len(train_columns) != 1:
         return
     train_keys = subject.keys["train"]
-    # Length of all training texts, one behind the other, each between blanks.
+    # Length of the text that is searched: all training texts, each between blanks, on lines.
     n_letters = max(0, sum(map(len, train_keys)) + 3 * len(train_keys) - 1)
     splits = [name for name in subject.splits if name != "train"] or ["train"]
     looked_up: dict[str, dict[int, str]] = {}  # of each split: row -> text
     for split in splits:
         keys = subject.keys[split]
-        # Each text that is looked up reads all letters once.
+        # To look up one text, all these letters are read once. A split may read `_READ` of them.
         n_affordable = min(_LOOKED_UP, max(1, _READ // (n_letters + 1)))
         n_looked_up = min(n_affordable, len(keys))
         rows = [int(i) for i in np.linspace(0, len(keys) - 1, n_looked_up)]

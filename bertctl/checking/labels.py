@@ -311,6 +311,7 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
     if only_in_split and train:
         says = f"have a label that no training row has: {_with_hint(only_in_split, train)}"
         if subject.labels is None:
+            # Nobody has named the labels, so training knows only those of train and refuses others.
             severity = "error"
         else:
             severity = "warning"

@@ -392,8 +392,8 @@ def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
     of_pairs: list[NDArray[np.uint64]] = []
     for text_numbers in pairs:
         sizes = n_shingles[text_numbers]
-        # A pair's shingles begin at one place of the result and at another one of `shingles`. The
-        # distance of these places leads from each index in the result to its shingle.
+        # Shingle i of the result is `shingles[i + distance]`. All shingles of a pair have the same
+        # distance: where they begin in `shingles`, less where they begin in the result.
         begins_in_result = np.cumsum(sizes) - sizes
         distances = starts[text_numbers] - begins_in_result
         indices = np.arange(sizes.sum()) + np.repeat(distances, sizes)

@@ -150,8 +150,8 @@ class SameRows:
         numbers = np.repeat(np.arange(len(texts)), sizes)
         rows = texts[numbers]
 
-        # A repeated text's rows begin at one place of the result and at another one of
-        # `repeated_rows`. The distance of these places leads from each index to its row.
+        # Row i of the result is `repeated_rows[i + distance]`. All rows of a text have the same
+        # distance: where they begin in `repeated_rows`, less where they begin in the result.
         begins_in_result = np.cumsum(sizes) - sizes
         indices = np.arange(len(numbers)) + np.repeat(begins - begins_in_result, sizes)
         is_repeated = ~occurs_once[numbers]

@@ -58,14 +58,14 @@ class Subject:
     def several_labels(self) -> bool:
         """Whether a row can have several labels: the recipe says so, or some label is a list."""
         section = self.recipe.text_classification
-        rows = self.splits.values()
-        lists = (
-            isinstance(label, list | tuple)
-            for row in rows
-            if row.has("label")
-            for label in _labels(row)
-        )
-        return bool(section.multi_label or section.label_separator) or any(lists)
+        if section.multi_label or section.label_separator:
+            return True
+        for rows in self.splits.values():
+            if not rows.has("label"):
+                continue
+            if any(isinstance(label, list | tuple) for label in _labels(rows)):
+                return True
+        return False
 
     @cached_property
     def texts(self) -> dict[str, dict[str, Sequence[str]]]:

@@ -137,6 +137,7 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
     """
     if not encoding or codecs.lookup(encoding).name != "iso8859-1":
         return None
+    # The separator of joined fields is a control character of ours.
     text = "".join(itertools.chain(*columns.values())).replace(BETWEEN_FIELDS, "")
     for better in ("utf-8", "cp1252"):
         with contextlib.suppress(UnicodeError):

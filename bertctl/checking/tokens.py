@@ -332,7 +332,8 @@ def _unknown(
     says = f"are unknown to {subject.recipe.model.name}" + (
         f", such as {unknown_words}" if unknown_words else ""
     )
-    if unknown_words and not any(map(str.isalnum, unknown_words)):
+    are_only_signs = bool(unknown_words) and not any(map(str.isalnum, unknown_words))
+    if are_only_signs:  # such as emoji
         remedy = _OF_SIGNS
     else:
         remedy = None

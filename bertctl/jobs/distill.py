@@ -186,7 +186,8 @@ def compare_students(
     folder of each student.
 
     Args:
-        students: The students; all learned from the same teacher.
+        students: The students, which all learned from the same teacher. With a student may come its
+            `plain` run: the same student, trained without a teacher.
         teacher: Run folder of the teacher.
         options: Where they compute: `runtime.device`, `runtime.threads`.
         listener: Receives messages.

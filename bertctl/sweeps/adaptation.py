@@ -216,7 +216,8 @@ def compare_arms(document: SweepDocument) -> dict[str, Any]:
         "verdict": "not compared",
     }
     if compared.verdict == "not compared":
-        return answer | {"sentence": f"not compared: {compared.sentence.partition(': ')[2]}"}
+        _, _, reason = compared.sentence.partition(": ")  # `... are not compared: REASON`
+        return answer | {"sentence": f"not compared: {reason}"}
     value = compared.difference
     low = compared.low
     high = compared.high

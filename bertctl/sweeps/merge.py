@@ -87,4 +87,5 @@ def _copy(folder: Path, output: Path) -> None:
                 symlinks=True,
                 ignore=ignored,
             )
+            # The copy is complete. It takes the place of the old run's files on leaving `with`.
             RunFolder(existing.path).clear()

@@ -87,7 +87,8 @@ class Pool:
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
         self._request = request or StopRequest()
-        # In a job of a batch system, a second signal does not kill the workers.
+        # A request is given in a job of a batch system. There a second signal kills no workers, as
+        # the batch system does that itself.
         self._ignores_second_signal = request is not None
 
     @property

@@ -126,7 +126,8 @@ class SlurmQueue:
         """
         with self._lock:
             if time.monotonic() - self._polled_at >= _SECONDS_BETWEEN_POLLS:
-                self._warn(self._poll())
+                problem = self._poll()  # empty if Slurm has answered
+                self._warn(problem)
             if job_id in self._jobs:
                 self._missing_since.pop(job_id, None)
                 self._warn_of_stuck(self._jobs[job_id])
