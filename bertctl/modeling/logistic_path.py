@@ -177,8 +177,8 @@ def _curvature_bounds(
     curvature = 1.0 + bound * strengths[None, :] * eigenvalues[:, None]
     # Every row is in the fits of all folds but one, so the sum has its weight that many times.
     n_fits_of_row = max(1, fold_weights.shape[1] - 1)
-    weight_of_rows = fold_weights.sum(axis=1).sum() / n_fits_of_row
-    bias_curvature = bound * strengths * weight_of_rows
+    weight_in_all_fits = fold_weights.sum(axis=1).sum()
+    bias_curvature = bound * strengths * weight_in_all_fits / n_fits_of_row
     return (
         curvature.astype(np.float32)[:, None, :, None],
         bias_curvature.astype(np.float32)[None, :, None],
