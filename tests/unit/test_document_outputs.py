@@ -141,5 +141,12 @@ def test_a_score_that_the_page_cuts_off_stays_as_short() -> None:
     assert refreshed == '{"probability": 0.987 ...\n'
 
 
+def test_scores_come_from_the_table_that_the_page_shows() -> None:
+    page = "...\ntest, by type\nNAME  0.500\n"
+    output = "validation, by type\nNAME  0.900\n\ntest, by type\nNAME  0.600\n"
+
+    assert with_new_scores(page, output) == page.replace("0.500", "0.600")
+
+
 def test_a_line_that_a_new_output_lacks_keeps_its_scores() -> None:
     assert with_new_scores("f1 0.5000\n", "recall 0.6000\n") == "f1 0.5000\n"
