@@ -228,8 +228,8 @@ class ProbeTrainer:
         sample = self._chosen_on(rows)
         groups = self._groups[rows][sample]
 
-        # A row stays in training in every fold if it is the only one with its label. Its logits
-        # come from a probe that has seen it, so such rows are not scored.
+        # A row that is the only one with its label is never held out. So no probe has answered it
+        # unseen, and it is not scored.
         is_held_out = settings.folds_of(labels[sample], groups).is_held_out
         scored_rows = rows[sample][is_held_out]
 

@@ -73,8 +73,8 @@ class Route:
         self._encode_flat = encode_flat
         self._added = added
         self._vocabulary = tokenizer.get_vocab()
-        # `##x` for each character x that begins a continuation token. A word that ends with such a
-        # character is one that `tokie` may encode wrongly.
+        # `##x` for each character x that begins a continuation token. If `##x` itself is no token,
+        # `tokie` may encode words that end with x wrongly.
         self._first_of_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
         self._safe: dict[str, bool] = {}

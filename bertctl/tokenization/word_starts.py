@@ -32,15 +32,15 @@ class WordStarts:
         self._tokenizer = tokenizer
         self._encoder = TextEncoder(tokenizer, special_tokens=False)
         # (V,) whether a token continues a word; None asks the library for each text.
-        self._goes_on = _goes_on(tokenizer)
+        self._continues_word = _tokens_that_continue(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> tuple[Ints32, Ints, Bools]:
         """Returns (T,) ids, (N,) tokens of each text, and (T,) whether a token begins a word.
 
-        If a token alone does not show whether it continues a word (`_goes_on` is None), the
+        If a token alone does not show whether it continues a word (`_continues_word` is None), the
         numbers of words that the tokenizers library returns show it.
         """
-        if self._goes_on is not None:
+        if self._continues_word is not None:
             encoded = self._encoder.encode(texts)
             return encoded.ids, encoded.lengths, self.of(texts, encoded)
         ids: list[Ints32] = []
@@ -67,16 +67,16 @@ class WordStarts:
             texts: N.
             encoded: The same texts, encoded without special tokens.
         """
-        if self._goes_on is None:  # the texts must be encoded once more, for their words
+        if self._continues_word is None:  # the texts must be encoded once more, for their words
             _, _, begins_word = self.encode(texts)
             return begins_word
-        begins: Bools = ~self._goes_on[encoded.ids]
+        begins: Bools = ~self._continues_word[encoded.ids]
         first_tokens = encoded.starts[:-1][encoded.lengths > 0]
         begins[first_tokens] = True
         return begins
 
 
-def _goes_on(tokenizer: Tokenizer) -> Bools | None:
+def _tokens_that_continue(tokenizer: Tokenizer) -> Bools | None:
     """Returns (V,) whether a token continues a word; None if the token alone does not show it.
 
     The token shows it in two kinds of tokenizers. In BERT's, a token that continues a word begins

@@ -193,8 +193,8 @@ def find_run(
         refuse_other_run(job, folder)
     if folder.read_status().state == "done":
         return EarlierRun(folder, None, finished=True)
-    # A few-shot run trains on several draws of its rows. Each has a folder here, and is resumed by
-    # itself.
+    # A few-shot run trains on several draws of its rows. Each draw leaves a folder or its results
+    # here, and is resumed by itself.
     if any(folder.checkpoints.glob("draw-*")):
         listener.say("continuing with the draws that are not finished")
         return EarlierRun(

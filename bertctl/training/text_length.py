@@ -57,8 +57,8 @@ def length_for_rows(
     if recipe.data.folds is not None:
         splits += data.validation_splits
     sampled = [sample(data.splits[name], _SAMPLED, seed=recipe.data.split_seed) for name in splits]
-    # A token has about this many bytes or more. So short rows are found without a tokenizer.
     n_bytes = np.concatenate([_bytes_of(rows) for rows in sampled])
+    # A token nearly always has more bytes than this, so short rows are known without a tokenizer.
     if np.percentile(n_bytes, _SHARE) <= _BYTES_PER_TOKEN * recipe.model.max_length:
         return None
 
