@@ -46,11 +46,10 @@ def check_languages(subject: Subject) -> Iterator[Finding]:
     """Yields texts in another script or language than most, and words that mix two scripts."""
     for split in subject.splits:
         columns = list(subject.texts[split].values())
-        joined = (" ".join(fields) for fields in zip(*columns, strict=True))
         if len(columns) == 1:
             texts = columns[0]
         else:
-            texts = column_of(joined)
+            texts = column_of(" ".join(fields) for fields in zip(*columns, strict=True))
         yield from _scripts(subject, split, texts)
         yield from _mixed_words(subject, split, texts)
         yield from _languages(subject, split, texts)

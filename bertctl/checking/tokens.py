@@ -378,10 +378,9 @@ def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
     """Returns the most frequent words of these texts that become [UNK]."""
     tokenizer = subject.tokenizer
     if tokenizer is None:
-        unknown = None
-    else:
-        unknown = unknown_id(tokenizer)
-    if tokenizer is None or unknown is None:
+        return ""
+    unknown = unknown_id(tokenizer)
+    if unknown is None:
         return ""
     words: Counter[str] = Counter()
     for text in texts:

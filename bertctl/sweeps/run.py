@@ -155,8 +155,10 @@ class SweepRunner:
         }
         total_work = sum(remaining_work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
-        sample = self._sweep.encoded[self._sweep.cells[0].key]
-        say_disk(self._folder, disk_needed(plan, sample, cells=len(waiting)), plan, listener)
+        # The disk space is estimated from the model and the rows of the first run.
+        encoded = self._sweep.encoded[self._sweep.cells[0].key]
+        needed = disk_needed(plan, encoded, cells=len(waiting))
+        say_disk(self._folder, needed, plan, listener)
 
         def note_ended(reply: CellReply) -> None:
             """Adds a reply to `replies`, takes its run off `remaining_work`, and reports it."""
@@ -195,8 +197,10 @@ class SweepRunner:
         # Runs that failed in an earlier call are tried once more in this one.
         retried = {cell.name for cell in read_cells(self._folder)[1] if cell.state == "failed"}
         n_rungs = len(RUNG_SHARES) + 1  # the last rung is the end of the runs
-        sample = self._sweep.encoded[self._sweep.cells[0].key]
-        say_disk(self._folder, disk_needed(plan, sample, cells=len(self._mine)), plan, listener)
+        # The disk space is estimated from the model and the rows of the first run.
+        encoded = self._sweep.encoded[self._sweep.cells[0].key]
+        needed = disk_needed(plan, encoded, cells=len(self._mine))
+        say_disk(self._folder, needed, plan, listener)
 
         def note_ended(reply: CellReply) -> None:
             """Adds a reply to `replies`, and reports it; a failed run is tried again only once."""
