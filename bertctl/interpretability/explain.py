@@ -229,10 +229,11 @@ class Explainer:
         `standard_errors` says by how many standard errors a method is better than a random order of
         words: its comprehensiveness is higher, its sufficiency lower.
         """
+        _, baseline_token = self.baseline
         document: dict[str, Any] = {
             **self.counts,
             "precision": "fp32",
-            "baseline": self.baseline[1],
+            "baseline": baseline_token,
         }
         if not self.faithful:
             return document
@@ -245,14 +246,14 @@ class Explainer:
                 values = np.array([scores[name][figure] for scores in self.faithful])
                 chance = np.array([scores["random"][figure] for scores in self.faithful])
                 figures[figure] = float(values.mean())
-                better = sign * (values - chance)
-                if len(better) > 1:
-                    spread = better.std(ddof=1) / math.sqrt(len(better))
+                gain = sign * (values - chance)
+                if len(gain) > 1:
+                    standard_error = gain.std(ddof=1) / math.sqrt(len(gain))
                 else:
-                    spread = 0.0
-                if spread:
+                    standard_error = 0.0
+                if standard_error:  # 0 for the random order itself
                     figures.setdefault("standard_errors", {})[figure] = float(
-                        better.mean() / spread
+                        gain.mean() / standard_error
                     )
         return document
 

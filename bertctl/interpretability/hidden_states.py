@@ -116,8 +116,14 @@ def walk_input(
     added: dict[str, Tensor] = {}
 
     def keep(table_name: str, output: "Tensor") -> None:
-        """Keeps the vectors that an embedding table adds for each token, by the table's kind."""
-        if math.prod(output.shape[:-1]) == len(encoding):  # (T, D) or (1, T, D); of XLNet (T, 1, D)
+        """Keeps the vectors that an embedding table adds for each token, by the table's kind.
+
+        A table that gives something else, such as a vector for each pair of tokens, is left out. So
+        are further tables of a kind that has been kept.
+        """
+        # (T, D) or (1, T, D), of XLNet (T, 1, D).
+        has_vector_per_token = math.prod(output.shape[:-1]) == len(encoding)
+        if has_vector_per_token:
             added.setdefault(_kind_of_table(table_name), output.reshape(len(encoding), -1))
 
     for path, module in network.named_modules():

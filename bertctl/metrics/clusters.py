@@ -154,13 +154,14 @@ def cluster_units(
     def of_units(units_K1: Floats) -> Statistic:
         """Returns the metric as a function of how often each of K units counts.
 
-        A unit (a cluster of one model, or an unseen kind) is a number of examples of each kind.
+        A unit is a cluster, or an unseen kind of example. It consists of so many examples of each
+        kind: these numbers are its row in `content`.
 
         Args:
-            units_K1: (K, 1) numbers of the units: their rows in `content`.
+            units_K1: (K, 1) numbers of the units.
         """
         content_of_units = content[units_K1[:, 0].astype(np.int64)]
-        of_kinds = make(kinds)
+        metric_of_kinds = make(kinds)  # a function of how often each kind of example counts
 
         def statistic(counts_RK: Floats) -> Floats:
             """Returns the (R,) metric of (R, K) counts of units.
@@ -170,9 +171,11 @@ def cluster_units(
             # Counts of units become counts of kinds, a chunk of resamples at a time to save memory.
             ends = np.cumsum([*chunk_sizes(len(counts_RK), len(kinds))])
             chunks = np.split(counts_RK, ends[:-1])
-            return np.concatenate(
-                [of_kinds(np.asarray((content_of_units.T @ chunk_RK.T).T)) for chunk_RK in chunks]
-            )
+            metrics = []
+            for chunk_RK in chunks:
+                counts_of_kinds = np.asarray((content_of_units.T @ chunk_RK.T).T)
+                metrics.append(metric_of_kinds(counts_of_kinds))
+            return np.concatenate(metrics)
 
         return statistic
 

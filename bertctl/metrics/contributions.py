@@ -259,13 +259,15 @@ class Contributions:
         is not defined.
         """
         units = number_of(self.clusters) or len(self.rows)
-        # One sentence doesn't show how sentences differ.
+        # One example or cluster doesn't show how they differ.
         if self.family == "statistic" and units < 2:
             return None, None
         if self.proportion is not None:
             return self.proportion.interval(self.clusters)
         if self.family in ("mean", "ratio"):
             return self._interval_of_mean(self._linear, resamples, seed)
+        # The metric grows with a mean, such as the root of a mean of squares: the interval of the
+        # mean is converted.
         if self.of_mean is not None:
             low, high = self._interval_of_mean(self.rows[:, 0], resamples, seed)
             if low is None or high is None:
@@ -273,14 +275,18 @@ class Contributions:
             return self.of_mean(low), self.of_mean(high)
         if not self.is_defined or (self.method == "percentile" and len(self.rows) < _FEWEST_DRAWN):
             return None, None
+
+        # Any other metric is a function of how often each kind of example (different row) occurs.
         kinds, counts, kind_of_example = self._counted
         statistic = self.make(kinds)
         method = self.method
         if method == "posterior":
+            # Examples of one cluster are alike, so they count as fewer independent ones.
             influences = resampling.influence(statistic, counts)[kind_of_example]
             effect = design_effect(influences, self.clusters)
             low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
         else:
+            # The bootstrap draws clusters, or examples if each is by itself.
             if self.clusters is not None:
                 statistic, counts = self._by_cluster(self.clusters)
             scale = statistics.Scale(self.lowest, self.highest)

@@ -30,10 +30,10 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
         gold: (N, C) whether an example has a label; N and C at least 1.
         probabilities: (N, C) of the labels.
     """
-    counts_C = gold.any(axis=0) & ~gold.all(axis=0)
-    if not counts_C.any() and name == "average_precision":
-        counts_C = gold.any(axis=0)
-    scored_labels = np.flatnonzero(counts_C)
+    is_scored_C = gold.any(axis=0) & ~gold.all(axis=0)
+    if not is_scored_C.any() and name == "average_precision":
+        is_scored_C = gold.any(axis=0)
+    scored_labels = np.flatnonzero(is_scored_C)
     if not scored_labels.size:
         return None
     gold = gold[:, scored_labels]
