@@ -36,7 +36,7 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
     proportion = None
     if isinstance(of, int):
         # F1 of one label is a function of a share (Jaccard's index): of the examples whose gold
-        # label or answer it is, those where it is both. The interval of F1 follows from the share's.
+        # label or answer it is, those where it is both. F1's interval follows from the share's.
         is_gold = gold == of
         is_answer = predicted == of
         hits = is_gold & is_answer

@@ -492,7 +492,7 @@ def mean_interval(
     scores: list[Floats] = []
     for rows in chunk_sizes(resamples, n):
         drawn = values[rng.integers(0, n, (rows, n))]
-        # A resample without the only outlier has a tiny deviation, which would stretch the interval.
+        # A resample without the only outlier has a tiny deviation. It would stretch the interval.
         deviations = np.maximum(drawn.std(axis=1), FLOOR * deviation)
         scores.append((drawn.mean(axis=1) - mean) / deviations)
     lower, upper = np.quantile(np.concatenate(scores), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])

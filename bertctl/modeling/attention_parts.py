@@ -77,7 +77,9 @@ def stored_parts(source: ModelSource) -> tuple[list[AttentionParts], int]:
     tensors = stored_weights(source.folder)
     names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     layers = attention_parts(names)
-    if not layers or family_of(source.config) in _NOT_BY_TOKEN:
+    # In some families, layers of these names don't give a vector for each token.
+    gives_vectors = family_of(source.config) not in _NOT_BY_TOKEN
+    if not layers or not gives_vectors:
         raise UsageError(
             f"distillation.relations: {source.name} ({source.config.get('model_type')}) does "
             "not make queries and values by plain linear layers, so there is nothing to compare",

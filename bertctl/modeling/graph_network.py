@@ -41,8 +41,9 @@ class GraphNetwork(nn.Module):
         self.names = tuple(input_names)
         self._hidden_states = hidden_states
         self._is_choice = "ForMultipleChoice" in type(model.network).__name__
+        # The last layer, if its inputs are an output too. A probe's network returns these vectors
+        # by itself.
         self._last: nn.Linear | None = None
-        # A probe's network returns the vectors of windows by itself.
         if with_windows and not isinstance(model.network, ProbeNetwork):
             _, self._last = last_layer(model.network)
         self.eval()

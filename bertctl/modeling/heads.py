@@ -89,7 +89,11 @@ def allow_ends_within(network: Any) -> None:
 
     @functools.wraps(forward)
     def rows_alone(input_ids: Tensor, **keyword_inputs: Tensor) -> Any:
-        """Returns the network's outputs of (B, T) tokens; of logits alone for an uneven batch."""
+        """Returns the network's outputs of (B, T) tokens.
+
+        If the texts have different numbers of end tokens, which `forward` refuses, each text is
+        computed alone, and the output has only the logits.
+        """
         counts = (input_ids == end).sum(dim=1)
         if bool((counts == counts[:1]).all()):
             return forward(input_ids=input_ids, **keyword_inputs)

@@ -156,14 +156,17 @@ def load_model(
                 head,
                 new_weights=new_weights,
             )
+        # Products are rounded by where in memory the weights begin, so this must not be by chance.
         align(network)
         if config.model_type == "big_bird":
+            # Else its first short batch would change how it attends to all later ones.
             network.base_model.register_forward_pre_hook(_choose_attention, with_kwargs=True)
         saved_tokenizer.model_max_length = (
             model_positions(source.config) or saved_tokenizer.model_max_length
         )
         pad_left = config.model_type in _PADS_LEFT
         has_segments = _has_segments(network, config)
+        # The tokenizer that is saved must give transformers the inputs that bertctl computes with.
         make_inputs_agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
         return Model(
             network=network,

@@ -204,6 +204,8 @@ def _answers_with(
     The weights are filled with NaN for one forward pass; a logit that depends on them is NaN, too.
     Many families have a pooler that their head does not read, so that it does no harm if its
     weights are missing.
+
+    True if the output has no logits, since nothing shows then that the weights are not needed.
     """
     import torch
 
@@ -219,7 +221,9 @@ def _answers_with(
                 weights[name].fill_(torch.nan)
             output = network.eval()(**inputs)
         logits = [value for name, value in output.items() if name.endswith("logits")]
-        return not logits or any(bool(value.isnan().any()) for value in logits)
+        if not logits:
+            return True
+        return any(bool(value.isnan().any()) for value in logits)
     finally:
         with torch.no_grad():
             for name, values in kept_weights.items():

@@ -65,7 +65,10 @@ class Model:
         return {name: weight for name, weight in self._weights().items() if name not in self.frozen}
 
     def copy_weights(self) -> dict[str, Any]:
-        """Returns copies of the trainable state in host memory, by name."""
+        """Returns copies of the weights that a training run changes, in host memory, by name.
+
+        If only some rows of a word table are trained (a `SavedRows`), only these are copied.
+        """
         from bertctl.modeling.fast.used_tokens import SavedRows
 
         copies: dict[str, Any] = {}
@@ -77,7 +80,11 @@ class Model:
         return copies
 
     def _weights(self) -> dict[str, Any]:
-        """Returns all weights by name, tied ones once, as `trainable_state` does."""
+        """Returns all weights by name; tied weights are there once, by the first of their names.
+
+        They are tensors, but for a word table of which only some rows are trained: that is a
+        `SavedRows`, and its trained rows are the tensor `trained`.
+        """
         from bertctl.modeling.fast.used_tokens import SavedRows
 
         weights: dict[str, Any] = {}
@@ -172,18 +179,19 @@ class Model:
         from bertctl.modeling.sentence_head import saved_head
         from bertctl.modeling.window_pooling import saved_query
 
-        network: Any = type(self.network)
+        network_class: Any = type(self.network)
         saved: Mapping[str, Any]
         if self.adapter is not None:
             frozen = self.network.state_dict()
             saved = {**frozen, **self.adapter.load(frozen, folder / ADAPTER)}
-        elif network in (Encoder, Network):
+        elif network_class in (Encoder, Network):
             file = folder / "model.safetensors"
+            # A word table of which only some rows are trained stays in its file.
             saved = {**load_file(file), **stored_tables(self.network, file)}
         else:
             # Transformers knows which tied weights are in the file only once, and which weights
             # have another name there.
-            saved = network.from_pretrained(
+            saved = network_class.from_pretrained(
                 folder, use_safetensors=True, dtype="float32"
             ).state_dict()
         extra = saved_query(folder) | saved_head(self.network, folder)

@@ -183,10 +183,10 @@ def pool_arrays(
 def join_windows(
     vectors: Floats32, owners: Ints, counts: Ints, how: str, windows: str = "mean"
 ) -> Floats32:
-    """Returns (B, D) vectors of texts, made of those of their windows (U, D).
+    """Returns the (B, D) vectors of texts, each combined from the vectors of the text's windows.
 
     Args:
-        vectors: Vectors of the windows.
+        vectors: (U, D) vectors of the windows.
         owners: (U,) number of each window's text.
         counts: (U,) number of tokens in each window that count.
         how: How the tokens of a window were pooled: cls, mean, max or mean-max.
@@ -194,24 +194,25 @@ def join_windows(
             were one window: the mean over all tokens (those that two windows share count in both),
             the maximum over all, the mean of the [CLS] vectors. `logits` is the plain mean.
     """
-    if windows == "logits":
-        how = "cls"  # a mean in which all windows weigh the same
-    elif windows != "mean":
-        how = windows
-    if how == "mean-max":
+    # `mean` combines windows by the way in which their tokens were pooled.
+    if windows == "mean":
+        combination = how
+    else:
+        combination = windows
+    if combination == "mean-max":
         half = vectors.shape[1] // 2
         halves = [(vectors[:, :half], "mean"), (vectors[:, half:], "max")]
         return np.hstack([join_windows(columns, owners, counts, name) for columns, name in halves])
     # Windows of a text side by side; a text starts where the owner changes.
     order = np.argsort(owners, kind="stable")
     starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
-    if how == "first":
+    if combination == "first":
         return vectors[order[starts]]
-    if how == "max":
+    if combination == "max":
         return np.asarray(np.maximum.reduceat(vectors[order], starts), dtype=np.float32)
-    if how == "mean":
+    if combination == "mean":
         weights = counts[order].astype(np.float64)
-    else:
+    else:  # [CLS] vectors or logits: all windows of a text weigh the same
         weights = np.ones(len(owners))
     summed = np.add.reduceat(vectors[order] * weights[:, None], starts)
     return (summed / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)

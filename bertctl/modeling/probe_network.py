@@ -151,6 +151,7 @@ class ProbeNetwork(nn.Module):
             counted = mask & ~is_special
         if head.pooling == FIRST_OF_WORD:
             vector = joined.float()
+        # A network without a pooler never gets a head that reads one.
         elif head.pooling == "pooler" and pooled is not None:
             vector = pooled.float()
         elif self.sentences is not None:
@@ -163,5 +164,6 @@ class ProbeNetwork(nn.Module):
                 counted=counted,
                 cls_last=self._cls_last,
             )
+        # Windows are weighed by these numbers, so none may be 0.
         counted_tokens = mask if counted is None else counted
         return vector, counted_tokens.sum(dim=1).clamp(min=1)

@@ -158,9 +158,10 @@ def make_vectors(
     is_to_train: bool = False,
     **sizes: Any,
 ) -> None:
-    """Adds a `SentenceHead` to a bare encoder, which then takes (B, K, T) inputs.
+    """Adds a `SentenceHead` to a bare encoder, which then returns vectors of texts.
 
-    Its forward pass returns `SentenceOutputs`.
+    Its forward pass takes (B, K, T) inputs: rows of K texts, such as a pair, of T tokens each. It
+    returns `SentenceOutputs`.
 
     Args:
         network: The encoder, changed in place.
@@ -180,7 +181,7 @@ def make_vectors(
     alone: Any = network.forward
 
     def forward(**inputs: Tensor) -> SentenceOutputs:
-        """Returns the vectors of (B, K, T) texts, and the logits of the head's classes.
+        """Returns the vectors of B x K texts, and the logits of the head's classes.
 
         `alone` is the bare encoder's own forward pass, over (B x K, T) tokens.
         """

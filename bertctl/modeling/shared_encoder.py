@@ -78,20 +78,24 @@ _OF_HEADS = frozenset(
 
 
 def _count_alike(earlier: nn.Module, network: nn.Module) -> int:
-    """Returns how many of the lowest layers two networks can compute in one pass."""
+    """Returns how many of the lowest layers two networks can compute in one pass.
+
+    Networks of `torch_bert.py` share their layers up to the first one that differs. Networks of
+    transformers share their whole encoder or nothing.
+    """
     encoder = _encoder_of(network)
-    other = _encoder_of(earlier)
-    if encoder is other:
+    earlier_encoder = _encoder_of(earlier)
+    if encoder is earlier_encoder:
         return _depth(encoder)
     if isinstance(earlier, Network) and isinstance(network, Network):
         pairs = zip(_stack_of(earlier).layer, _stack_of(network).layer, strict=False)
-        count = 0
-        for layer, own_layer in pairs:
-            if not _is_same_layer(cast(Layer, layer), cast(Layer, own_layer)):
+        n_alike = 0
+        for earlier_layer, layer in pairs:
+            if not _is_same_layer(cast(Layer, earlier_layer), cast(Layer, layer)):
                 break
-            count += 1
-        return count
-    if _is_same_encoder(other, encoder):
+            n_alike += 1
+        return n_alike
+    if _is_same_encoder(earlier_encoder, encoder):
         return _depth(encoder)
     return 0
 

@@ -380,8 +380,8 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
 def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool | None:
     """Returns whether text is lower-cased; None leaves that to a tokenizer that is not BERT's.
 
-    The recipe decides, else the tokenizer's files. If these don't say it, or contradict each other,
-    the vocabulary decides: transformers would lower-case. The idea comes from google-research/bert,
+    The recipe decides, else the tokenizer's files. If these contradict each other, or if there is
+    only a vocab.txt, the vocabulary decides. The idea comes from google-research/bert,
     `tokenization.py::validate_case_matches_checkpoint`, which looks at the model's name only.
 
     Args:
@@ -399,8 +399,10 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         lowercase = declared.pop()
     else:
         lowercase = None
+    # Whether the model is cased by its vocabulary (or its name), and why; None if unknown.
     evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
+        is_contradictory = len(declared) > 1
         # Only a vocabulary, as the models of google-research/bert have.
         has_vocabulary_alone = (
             not declared
@@ -413,13 +415,16 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
                 "with do_lower_case)",
                 remedy="Add `model.lowercase=false` for a cased model, true for an uncased one.",
             )
-        if evidence is not None and (has_vocabulary_alone or declared):
+        if evidence is not None and (has_vocabulary_alone or is_contradictory):
             is_cased, _ = evidence
             return not is_cased
         return None
+    if evidence is None:
+        return lowercase
+
     # A cased model must not be lower-cased, an uncased one must be.
-    if evidence is not None and evidence[0] == lowercase:
-        is_cased, because = evidence
+    is_cased, because = evidence
+    if is_cased == lowercase:
         if settings.lowercase is not None:
             origin = "model.lowercase is"
         else:
@@ -491,16 +496,20 @@ def _declared_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
     Raises:
         TypeError: A value that is neither true nor false.
     """
-    settings = folder / "tokenizer_config.json"
+    config_file = folder / "tokenizer_config.json"
     normalizer = (tokenizer or {}).get("normalizer") or {}
-    is_of_bert = normalizer.get("type") == "BertNormalizer"
-    values = [normalizer.get("lowercase") if is_of_bert else None]
+    if normalizer.get("type") == "BertNormalizer":
+        by_normalizer = normalizer.get("lowercase")
+    else:
+        by_normalizer = None
+    values = [by_normalizer]
     # With a tokenizer.json, `do_lower_case` has an effect only on the normalizer of BERT.
-    if settings.exists() and (tokenizer is None or values[0] is not None):
-        values.append(read_json(settings).get("do_lower_case"))
+    has_effect = tokenizer is None or by_normalizer is not None
+    if config_file.exists() and has_effect:
+        values.append(read_json(config_file).get("do_lower_case"))
     for value in values:
         if not isinstance(value, bool | None):
-            raise TypeError(f"{settings}: do_lower_case is {value!r}, neither true nor false")
+            raise TypeError(f"{config_file}: do_lower_case is {value!r}, neither true nor false")
         if value is not None:
             yield value
 

@@ -109,15 +109,15 @@ def fit_head(
             _, output_layer = last_layer(network)
             _reorder_outputs(output_layer, order)
 
-    # Mean and deviation of the training scores. Saved weights give the score itself, so a head that
-    # only answers needs no scale, and one that is trained on is converted to scaled scores.
+    # Mean and deviation of the scores that a regression is trained with: its head learns
+    # standardised scores. The saved weights give the scores themselves.
     scale: Any = getattr(network.config, "score_scale", None)
     if scale and head is None:
-        use_score_head(network)
+        use_score_head(network)  # only answers, so the saved weights are right as they are
     elif scale:
-        scores = use_score_head(network, *scale)
+        score_head = use_score_head(network, *scale)
         if is_kept:
-            scores.unfold()
+            score_head.unfold()  # weights of scores become weights of standardised scores
 
     # BART and T5 read the state at the last end-of-text token of each text.
     has_decoder = source.config.get("is_encoder_decoder")
@@ -125,17 +125,18 @@ def fit_head(
     if reads_end_token and isinstance(getattr(network.config, "eos_token_id", None), int):
         allow_ends_within(network)
 
-    long: Any = getattr(network.config, "long_text", None) or {}
-    if long.get("long_text") == "window":
+    long_text: Any = getattr(network.config, "long_text", None) or {}
+    if long_text.get("long_text") == "window":
+        # The learned vector that weighs the windows, by its name; empty if none was saved.
         query = saved_query(source.folder) if is_kept else {}
-        if head is None and long["window_pooling"] == "attention" and not query:
+        needs_query = head is None and long_text["window_pooling"] == "attention"
+        if needs_query and not query:
             raise UnavailableError(
                 f"the weights in {source.folder} lack the vector by which windows are weighed, so "
-                "its answers to long "
-                "texts would be others than in training",
+                "its answers to long texts would be others than in training",
                 remedy="Give the folder as the run wrote it, or train it again.",
             )
-        pool_windows(network, long["window_pooling"], query)
+        pool_windows(network, long_text["window_pooling"], query)
     keep_in_fp32(network)
 
 

@@ -110,7 +110,8 @@ def bert_to_train(
 ) -> Model | None:
     """Returns the model to be trained that `load_model` returns, without importing transformers.
 
-    None if its tokenizer or its network is unusual: `load_model` must load it then.
+    None if its tokenizer or its network is unusual, or if the head has settings for long texts
+    (`model.long_text`, other than `head`): `load_model` must load it then.
 
     Args:
         source: Where the files are.
@@ -180,19 +181,20 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     tokenizer_and_ids = whole_tokenizer(source.folder)
     if tokenizer_and_ids is None or (source.folder / "chat_template.jinja").exists():
         return None
-    tokenizer, ids = tokenizer_and_ids
+    tokenizer, id_of_role = tokenizer_and_ids  # such as `cls_token` -> 101
     read_as(tokenizer, source, auto_class)
     if source.lowercase is not None:
         tokenizer_config |= {"do_lower_case": source.lowercase}
 
-    # Special tokens by role: those that the files name, and the class's own for other roles.
-    added_tokens = {
+    # The special token of each role, such as `cls_token` -> [CLS]: those that the files name, and
+    # the tokens of the tokenizer's class for roles that the files don't have.
+    token_of_id = {
         number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()
     }
-    roles = {role: text for role, text in _ROLES[kind].items() if role not in fields}
-    roles |= {role: added_tokens[number] for role, number in ids.items()}
-    numbers = {text: number for number, text in added_tokens.items()}
-    has_tokens = set(roles.values()) <= numbers.keys()
+    roles = {role: token for role, token in _ROLES[kind].items() if role not in fields}
+    roles |= {role: token_of_id[number] for role, number in id_of_role.items()}
+    id_of_token = {token: number for number, token in token_of_id.items()}
+    has_tokens = set(roles.values()) <= id_of_token.keys()
     has_needed_roles = "pad_token" in roles and "cls_token" in roles
     has_vectors = tokenizer.get_vocab_size() <= source.config.get("vocab_size", 0)
     if not (has_tokens and has_needed_roles and has_vectors):
@@ -221,7 +223,8 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     length = model_positions(source.config) or tokenizer_config.get("model_max_length")
     if length:
         config["model_max_length"] = length
-    return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
+    role_ids = {role: id_of_token[token] for role, token in roles.items()}
+    return TokenizerFiles(tokenizer, config, role_ids)
 
 
 def _tokenizer_kind(source: ModelSource, tokenizer_config: Mapping[str, Any]) -> str:

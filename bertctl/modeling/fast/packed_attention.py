@@ -84,6 +84,8 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
     blocks = []
     start = 0
     while len(order):
+        # Lengths and numbers of windows are rounded, so that there are few shapes of blocks: oneDNN
+        # makes code for each shape.
         longest = max(_round_up(int(lengths[order[0]])), LANES)
         count = max(1, BLOCK // longest)
         if count > _STEP:
@@ -250,7 +252,7 @@ def attend_backward(
         of_scores = softmax_gradient(of_weights.to(dtype), weights.to(dtype), -1, dtype)
         of_scores = of_scores.to(weights.dtype)
         of_qkv = q.new_empty(3, *q.shape)  # gradients of queries, keys and values
-        of_qkv[0, :, looking.width :] = 0
+        of_qkv[0, :, looking.width :] = 0  # tokens that are keys and values, but no queries
         torch.bmm(of_scores, k, out=of_qkv[0, :, : looking.width])
         torch.bmm(of_scores.transpose(1, 2), q[:, : looking.width], out=of_qkv[1])
         torch.bmm(keep(weights, mask).transpose(1, 2), g, out=of_qkv[2])

@@ -146,6 +146,7 @@ class UsedRows(nn.Module):
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
         super().__init__()
         # The whole table, as it was loaded last and at the start: at first both are the same.
+        # A large table is a `StoredRows` in a file, no tensor.
         self.whole = self.first = _kept(plain.weight.detach())
         self.used = used
         self.weight = nn.Parameter(self.whole[used])
@@ -157,7 +158,7 @@ class UsedRows(nn.Module):
             self.padding = None
         else:
             self.padding = int(self.places[plain.padding_idx])
-        self.decay = 1.0
+        self.decay = 1.0  # no step has been taken yet
 
     def forward(self, ids: Tensor) -> Tensor:
         """Returns (..., C) rows of (...) tokens.
@@ -237,6 +238,7 @@ class UsedRows(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.used = fn(self.used)
         self.places = fn(self.places)
+        # A large table is a `StoredRows`, which stays in its file.
         if isinstance(self.whole, Tensor):
             self.whole = fn(self.whole)
         if isinstance(self.first, Tensor):
@@ -310,8 +312,8 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
 
     Args:
         network: The network, before `train_used_rows` has replaced its word table.
-        used: (U,) rows of the word table that texts use. The other rows are not in memory during
-            the training; None if all are.
+        used: (U,) rows of the word table that will be trained, as texts use them. The other rows
+            are neither trained nor in memory. None if the word table stays whole.
     """
     total = sum(parameter.numel() for parameter in network.parameters())
     trained = sum(
