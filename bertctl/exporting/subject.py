@@ -163,7 +163,7 @@ def _opened(
     if run.recipe.task == PRETRAINING:
         listener.say(f"{path} was pretrained: its encoder is exported, without its head for words")
         return _opened_encoder(run.source.folder, options, listener), False
-    is_run = (path / "status.json").exists()  # which only training writes
+    is_run = (path / "status.json").exists()  # only training writes this file
     return run, is_run
 
 

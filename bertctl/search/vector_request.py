@@ -166,13 +166,14 @@ class VectorRequest:
         rows = (reading.rows for reading in readings)
         has_ids = first_reading is not None and first_reading.has_ids
         if of_index.fields:
-            needed_texts = [
+            # Guessed columns may not be in this file, so the message leaves them out.
+            remembered_texts = [
                 f"{name.partition('.')[2]} {value}"
                 for name, value in remaining.fields.items()
                 if name not in remaining.guessed
             ]
-            if needed_texts:
-                settings_text = ", ".join(needed_texts)
+            if remembered_texts:
+                settings_text = ", ".join(remembered_texts)
                 listener.say(
                     f"{input_name(input_source)} is read as the index was made: {settings_text}"
                 )

@@ -48,7 +48,8 @@ class Masking:
         n_masked = int(self.settings.rate * length + rng.random())  # rounds up or down at random
         if not (self.settings.whole_word or self.settings.spans):
             positions = np.sort(rng.permutation(length)[:n_masked])
-            return positions, positions
+            number_of_span = positions  # each token is a span by itself
+            return positions, number_of_span
 
         word_starts = np.flatnonzero(begins)
         if not len(word_starts) or word_starts[0] != 0:

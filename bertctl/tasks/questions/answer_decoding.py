@@ -190,8 +190,8 @@ def keep_spans(
     columns = np.arange(T)
     ends_BT = (columns >= begin[:, None]) & (columns < (begin + counts)[:, None])
     # It begins at those tokens of the context that this window answers for. `may_begin` has a
-    # column for each token of the context, and `starts_BT` one for each token of the window: row by
-    # row, both masks pick the same tokens of the context.
+    # column for each token of the context in the window, `starts_BT` one for each token of the
+    # window. Row by row, both masks below pick the tokens of the context, in the same order.
     may_begin = features.with_most_context(indices)
     is_token = np.arange(may_begin.shape[1]) < counts[:, None]
     starts_BT = ends_BT.copy()

@@ -68,7 +68,7 @@ class LearnedLabels:
         if len(names) > 2:
             raise unknown_positive(names)
         if len(names) == 2:
-            return positive_label(names, False, None)
+            return positive_label(names, multi_label=False, requested=None)
         return "1"  # of a single label the name tells nothing: 1 means so in most data sets
 
 
