@@ -469,7 +469,7 @@ def _bounded(stream: Any) -> Any:
 
     class Bounded(base):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
-            """Yields the pieces of the body."""
+            """Yields the pieces of `stream`, the body of an answer that reports an error."""
             n_bytes = 0
             for piece in stream:
                 n_bytes += len(piece)

@@ -102,7 +102,9 @@ def fetch_file(
     """
     files = _pinned(HubFiles(repo, "dataset", revision, (filename,)))
     path = cached_files(files).get(filename)
-    if path is None or _cache_only.get() == "as if empty":
+    # Inside `cache_only(as_if_empty=True)` the file counts as missing, though it may be cached.
+    is_cache_ignored = _cache_only.get() == "as if empty"
+    if path is None or is_cache_ignored:
         path = _fetched(files, f"{repo}/{filename}", noun, ways) / filename
     commit = path.parents[filename.count("/")].name  # the folder of a snapshot is called so
     check_or_record(
@@ -132,21 +134,22 @@ def fetch_folder(
         repo: Id of the repository.
         revision: Branch, tag or commit; the default branch for None.
         patterns: Patterns of the files' names.
-        needed: groups of names. A cached copy is taken without a connection only if it has a file
-            of each group: other programs cache single files, too. Files of the last group are
-            fetched last.
+        needed: Groups of file names, of which one file each is needed: those of the tokenizer, and
+            last those of the weights, if they are needed. A cached copy is taken without a
+            connection only if it has a file of each group: other programs cache single files, too.
         noun: What the files are called in messages.
         ways: Other ways to get them, for the remedy of an error.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
+    last_group = needed[-1]
     files = _pinned(
         HubFiles(
             repo,
             repo_type="model",
             revision=revision,
-            files=tuple(needed[-1]),
+            files=tuple(last_group),  # a copy with one of them was fetched to its end
             patterns=tuple(patterns),
         )
     )
@@ -155,7 +158,7 @@ def fetch_folder(
         folder = _fetched(files, repo, noun, ways)
     file_paths = files.found_in(folder)
     # If only the tokenizer is read, the lock may have more files than these.
-    reads_weights = "model.safetensors" in needed[-1]
+    reads_weights = "model.safetensors" in last_group
     check_or_record(
         FilesToRead(
             kind="model",

@@ -141,13 +141,14 @@ def _lines(raw: BinaryIO, path: Path) -> Iterator[bytes]:
     file = unpacked(raw, str(path)) if path.suffix == ".gz" else raw
     # After reading, the vectors are copied, saved and loaded: 2.5 times their memory must be free.
     memory_guard = MemoryGuard(str(path), "word vectors", spare=2.5)
-    number = 0
+    n_lines = 0
     while line := file.readline(_LONGEST_LINE + 1):
         if len(line) > _LONGEST_LINE:
             raise ValueError(f"a line of more than {human_bytes(_LONGEST_LINE)}")
-        if number % _LINES_BETWEEN_CHECKS == 0:
-            memory_guard.check(number, rows_of_size(raw, number))
-        number += 1
+        if n_lines % _LINES_BETWEEN_CHECKS == 0:
+            n_lines_expected = rows_of_size(raw, n_lines)
+            memory_guard.check(n_lines, n_lines_expected)
+        n_lines += 1
         yield line
 
 

@@ -496,7 +496,7 @@ def _flags_in(cell: Any) -> list[Any]:
 
 
 def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns the length of vectors that are written `1 0 1` or `101`; 0 if the texts are none.
+    """Returns the length of the vectors that texts write as `1 0 1` or `101`; 0 if they write none.
 
     Digits without anything between them are taken for numbers such as 101, unless one text begins
     with 0, as no number does, or the recipe names as many labels as there are digits.
@@ -508,7 +508,9 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
     """
     if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
-    width = _vector_width([(_flags_in(cell), n) for cell, n in names], (), n_cells)
+    # The parts of a text are no names of labels, even if labels are called 0 and 1.
+    parts = [(_flags_in(cell), n) for cell, n in names]
+    width = _vector_width(parts, label_names=(), n_cells=n_cells)
     texts = [cell for cell, _ in names if isinstance(cell, str)]
     digits = [text for text in texts if _DIGITS_OF_FLAGS.fullmatch(text)]
     could_be_numbers = bool(digits) and not any(text.startswith("0") for text in digits)

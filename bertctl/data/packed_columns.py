@@ -115,7 +115,7 @@ class PackedTexts(Sequence[Any]):
         """Yields the texts in order, as lists of texts that are in one batch of the file."""
         import numpy as np
 
-        if self._rows is None:
+        if self._rows is None:  # the column has all texts of the file, in their order
             for batch in range(self._file.n_batches):
                 yield self._file.texts(batch)
             return
@@ -124,6 +124,7 @@ class PackedTexts(Sequence[Any]):
             batches = rows // _BATCH_ROWS  # number of the batch that each row is in
             borders = np.flatnonzero(np.diff(batches)) + 1  # where another batch begins
             for rows_of_batch in np.split(rows, borders):
+                # To decode a whole batch takes longer than to read a few texts one by one.
                 if len(rows_of_batch) < _FEW_OF_BATCH:
                     yield [self._file.text(row) for row in rows_of_batch.tolist()]
                 else:
@@ -243,10 +244,14 @@ class CodedValues(Sequence[Any]):
 
 
 def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of codes: few as a list, many in codes.
+    """Returns the value that each code stands for: few as a list, many as `CodedValues`.
 
-    Values without a code are left out, and the others numbered anew: codes `[2, 0, 2]` of `["a",
-    "b", "c"]` become `[1, 0, 1]` of `["a", "c"]`.
+    Values that no code stands for are left out of `CodedValues`, and the other values get new
+    codes: codes `[2, 0, 2]` of `["a", "b", "c"]` become `[1, 0, 1]` of `["a", "c"]`.
+
+    Args:
+        codes: Position in `values`, for each row.
+        values: The different values.
     """
     import numpy as np
 

@@ -23,6 +23,9 @@ from bertctl.words import human_bytes
 _FEWEST_REFUSED = 1_000_000
 """Rows that a file of any size may have."""
 
+_SMALL_COLUMN_BYTES = 1_000_000
+"""Bytes of a column of a row group that are never too many, however few values it has."""
+
 _LARGEST_RATIO = 1_000
 """Bytes that one byte of a file may become: contexts of questions are repeated, as are labels."""
 
@@ -142,7 +145,7 @@ class ParquetBatches:
         metadata = self._metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
         for chunk in chunks:
-            most = self._longest_cell * chunk.num_values + _FEWEST_REFUSED
+            most = self._longest_cell * chunk.num_values + _SMALL_COLUMN_BYTES
             if chunk.total_uncompressed_size > most:
                 raise self._too_long(
                     chunk.path_in_schema, f"{chunk.num_values:,} values have", most
@@ -328,7 +331,11 @@ def _is_repeated(kind: Any) -> bool:
 
 
 def _longest_in_dictionary(column: pa.Array) -> int:
-    """Returns the bytes of the longest value in the dictionaries of a column and inside of it."""
+    """Returns the bytes of the longest value in a column's dictionary, or in those of its parts.
+
+    The parts are the fields of structs and the items of lists. A column without any dictionary has
+    0.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
         bytes_of_values = bytes_of_rows(column.dictionary)

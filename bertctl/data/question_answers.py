@@ -352,6 +352,7 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
                 f"Has the question no answer? Then write [], or true in a column `{IS_IMPOSSIBLE}`."
             )
             return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
+        # An answer with a text can't be read if its end contradicts its length.
         end = entry.get("answer_end", entry.get("end", column_end))
         if not is_blank(end):
             start = entry.get("answer_start", entry.get("start", column_start))

@@ -221,8 +221,8 @@ def _with_usual_names(
 
     Args:
         roles: Role (`question`, `context`, `answers`) -> column that was named, or None.
-        free: Lowercase name -> name of the columns that were not named. A usual name is removed
-            from it with its role, so that no later role takes that column.
+        free: Lowercase name -> name of the columns that were not named. The column with the usual
+            name of a role is removed from it.
         table: The file, for messages.
         answers_needed: Whether to refuse a file without a column of answers.
 
@@ -232,6 +232,7 @@ def _with_usual_names(
     columns_by_role = dict(roles)
     for role, (option, usual) in _USUAL.items():
         usual_key = next((key for key in usual if key in free), None)
+        # Removed even if this role has a column already: no other role may take it.
         usual_name = None if usual_key is None else free.pop(usual_key)
         if columns_by_role[role] is not None:
             continue
@@ -411,7 +412,7 @@ def _ids_of_questions(
         texts = (names.question, names.context)
         if _same_ids_mean_same_questions(table, names.id, texts):
             return _ids_with_repeats(table, names.id), True
-        return ids_of(table, names.id, first_id=first_id), True
+        return ids_of(table, names.id, first_id=first_id), True  # refuses an id of two questions
 
     numbers = ids_of(table, None, first_id=first_id)
     file_ids = table.columns.get(names.id, ())

@@ -75,10 +75,14 @@ class SkippedRows:
         ]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
-        """Reports how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
+        """Reports how many rows were skipped, and writes their errors to `OUT.skipped.jsonl`.
+
+        Args:
+            output: The file OUT with the answers; None writes no file.
+            listener: Receives the report.
 
         Returns:
-            Their number and the file, for the answer of a verb; nothing where there are none.
+            The number of rows and the file, for the answer of a verb; empty if none was skipped.
         """
         if not self.errors:
             return {}

@@ -119,9 +119,11 @@ def _as_reading(
         file_names["id"] = file_ids.column
     settings = options.settings
     # The next file is read with the column names of this one. A subclass of `Table` was made of
-    # another format, such as SQuAD's: no file has its column names.
+    # another format, such as SQuAD's: no file has its column names. Columns of words and tags
+    # belong to no settings either: they are found anew in each file.
     has_names_of_file = type(table) is Table
-    if has_names_of_file and columns.settings_of:
+    have_settings = bool(columns.settings_of)
+    if has_names_of_file and have_settings:
         settings = columns.as_settings(settings, header=table.header)
     return Reading(
         replace(rows, file_names=file_names),
@@ -254,7 +256,7 @@ class Reader(ABC):
         known: Any = columns
         file_ids = FileIds()
         n_rows = 0  # rows of the file so far, with those that could not be used
-        n_sound = 0  # of these, the ones that were yielded
+        n_sound = 0  # rows that were yielded
         n_blank = dict.fromkeys(dict(self.nouns), 0)  # canonical column -> blank texts so far
         if not options.label_needed:
             # It does not matter then why a row has no label.
@@ -275,8 +277,8 @@ class Reader(ABC):
             )
             are_numbered = file_ids.column is None
             if are_numbered and options.skipped is not None and table.lines:
-                # Ids count all rows of the file: `skipped` adds the rows that were left out to the
-                # `n_sound` rows before.
+                # A row's id is its number in the file, as if no row had been left out. `skipped`
+                # knows which lines were left out, and adds them to the number of rows yielded.
                 ids = options.skipped.ids(rows.lines, table.source, first_id=n_sound)
                 rows = replace(rows, ids=ids)
             n_rows += len(table)
@@ -398,10 +400,13 @@ class Reader(ABC):
                 first_id=first_id,
             )
 
+        # Position -> error of each row whose label can't be learned, such as one that annotators
+        # disagree about.
         rejected = _rejected(table, columns.label, options)
         try:
             if rejected:  # handled below, like a row that can't be read
-                raise rejected[min(rejected)]
+                first_rejected = min(rejected)
+                raise rejected[first_rejected]
             rows = self.rows_of(table, columns, options, first_id=first_id)
             numbered = _numbered(rows, table, range(len(table)))
             return file_ids.attach(numbered, table, as_ids=not self.finds_ids)
@@ -592,7 +597,15 @@ class Reader(ABC):
         chunk_rows: int | None = 2048,
         **reader_options: Unpack[ReaderOptions],
     ) -> Iterator[Reading]:
-        """Yields the same as `stream`, with the names of the columns."""
+        """Yields the rows of a file or of stdin in chunks, each with the names of its columns.
+
+        Args:
+            source: The file or the files.
+            settings: How they are read, as a recipe's section `data`.
+            chunk_rows: Rows of a chunk at most; None for all at once.
+            **reader_options: As of `ReadOptions`. `skipped` gets rows that can't be read, and lines
+                that can't be parsed.
+        """
         reader_options.setdefault("keep_labels", self.streams_labels)
         options = ReadOptions(
             settings,

@@ -140,12 +140,13 @@ def load_data(
         validation = (*validation, CONFIRM)
 
     _require_slice_columns(rows_by_split, recipe)
+    # Metrics need to know which rows belong together. Whole splits are only looked at, not scored.
     if unsplit:
-        splits_with_groups = rows_by_split
+        loaded_splits = rows_by_split
     else:
-        splits_with_groups = _with_groups(rows_by_split, recipe, source.columns)
+        loaded_splits = _with_groups(rows_by_split, recipe, source.columns)
     return LoadedData(
-        splits=splits_with_groups,
+        splits=loaded_splits,
         labels=source.labels,
         dataset=source.dataset,
         validation_splits=validation,
@@ -168,10 +169,11 @@ def _read_and_sample(
     """
     whole_splits = source.read(split_names)
     rows_by_split = limited(whole_splits, recipe, listener)
-    has_classes = READERS[recipe.task].stratify
+    has_classes = READERS[recipe.task].stratify  # the labels of such a task are classes
     if "train" not in rows_by_split or not has_classes:
         return rows_by_split, frozenset()
 
+    # `data.first_train_rows` may have cut off training rows when they were read.
     all_train_rows = source.unlimited_train or whole_splits["train"]
     lost_labels = _lost_labels(all_train_rows, rows_by_split["train"], listener)
     return rows_by_split, lost_labels
@@ -271,6 +273,11 @@ def _hashes(
     """Returns split name -> SHA-256 of its rows' values that decide the results of a run.
 
     A user's own files that say the order of the labels have one more hash, `labels`.
+
+    Args:
+        recipe: The recipe of the run.
+        splits: Split name -> rows.
+        source: What the splits were read from; None for a corpus, whose rows have no groups.
     """
     hashes = dict[str, str]()
     group_column = recipe.data.group_column

@@ -326,6 +326,7 @@ class OwnFiles(SplitSource):
         )
         is_first_file = not self.columns
         if is_first_file:
+            # Some settings can only be told from all files, such as whether choices count from 0.
             files = [file for file in self._files.values() if file is not None]
             self._settings = reader.settled(self._settings, files)
         reading = reader.read(

@@ -247,7 +247,7 @@ def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
         source=source,
         lines=lines,
         numbers=numbers,
-        groups=(),
+        groups=(),  # rows get them later, when all files are read
         file_ids=_flat(rows.file_ids for rows in parts) if all_have_ids else (),
     )
 

@@ -293,7 +293,7 @@ class _Groups:
             TypeError: Some can't be counted, such as lists.
         """
         if isinstance(values, range):  # each value is a group of its own
-            return cls(np.arange(len(values)), np.arange(len(values) + 1))
+            return cls(order=np.arange(len(values)), starts=np.arange(len(values) + 1))
         if isinstance(values, CodedValues):  # different values, and the code of one for each row
             # Values with different codes can be equal, such as 1 and 1.0, and are one group then.
             group_of_code, _ = numbers_of(values.values)
@@ -303,7 +303,7 @@ class _Groups:
         else:
             group_numbers, _ = numbers_of(values)
         sizes = np.bincount(group_numbers)
-        return cls(np.argsort(group_numbers, kind="stable"), starts_of(sizes))
+        return cls(order=np.argsort(group_numbers, kind="stable"), starts=starts_of(sizes))
 
     @property
     def sizes(self) -> Ints:

@@ -328,7 +328,8 @@ def _look_like_marks(tags: Collection[str], marks: Mapping[str, str]) -> bool:
     if are_letters and "b" in tags and "o" in tags:
         return True
 
-    # Most tags have a prefix and a type, and one tag is O or begins an entity.
+    # Most tags have a prefix and a type, and there is an O, or a tag that begins an entity. `B-X`
+    # as the only tag of a file may be a name.
     typed = [mark for mark in marks.values() if mark != "O"]
     n_outside = len(marks) - len(typed)
     are_mostly_typed = 2 * len(typed) > len(tags) - n_outside

@@ -488,7 +488,8 @@ def _rows_of_sentences(
 ) -> Rows:
     """Returns sentences as rows, numbered from `first_id`.
 
-    Tags are there if all sentences have them; lines and documents if any has.
+    Tags are there if all sentences have them; the column `lines`, with all lines of each sentence
+    as the file has them, and the column `document` are there if any sentence has them.
     """
     columns: dict[str, Sequence[Any]] = {"words": [sentence.words for sentence in sentences]}
     if all(sentence.tags is not None for sentence in sentences):
@@ -548,7 +549,8 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             documents = bioc.documents_of(bioc_entries, name, options)
             yield from _tables_of_documents(documents, name, options)
         elif isinstance(document, list) and document and all(map(label_studio.is_task, document)):
-            yield from _tables_of_tasks(document, name, (), options)
+            no_lines = ()  # one document has all tasks, so they have no lines of their own
+            yield from _tables_of_tasks(document, name, no_lines, options)
         else:
             table = table_of_document(document, name, options)
             _refuse_spacy_paragraphs(table)
@@ -568,7 +570,8 @@ def _tables_of_json_lines(table: Table, name: str, options: ReadOptions) -> Iter
     may_be_bioc = bool(table.columns.keys() & _BIOC_COLUMNS)
     if may_be_bioc:
         bioc_entries = bioc.entries_of(entries_of(table))
-        if bioc_entries is not None:  # its objects are documents, not only its names
+        # A table that only has a column of BioC's name is read like any other.
+        if bioc_entries is not None:
             documents = bioc.documents_of(bioc_entries, name, options)
             yield from _tables_of_documents(documents, name, options)
             return

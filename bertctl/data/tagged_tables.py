@@ -122,20 +122,21 @@ def _guess_tags(table: Table, contents: Mapping[str, Content], *, has_text: bool
 
     Args:
         table: The file.
-        contents: What its columns hold, without that of the words.
+        contents: Column -> what it holds, for all columns but the column with the words.
         has_text: Whether the file has texts, in which spans can be.
     """
     label = _find_column(_TAGS, contents, ("words", "numbers", "objects"))
     label = label or _find_column(SPAN_COLUMNS, contents, ("objects", "nothing"))
     if label is not None or not has_text:
         return label
-    # If no text of the file has a span, the column with the lists of spans has only empty lists.
-    empty = {
+    # A file without any span may have only empty lists in a column such as doccano's `label`. It
+    # holds "nothing", as a blank column does, but a blank column has no lists.
+    with_empty_lists = {
         name: content
         for name, content in contents.items()
         if any(cell == [] for cell in table.columns[name])
     }
-    return _find_column(_TAGS, empty, ("nothing",))
+    return _find_column(_TAGS, with_empty_lists, ("nothing",))
 
 
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
@@ -571,7 +572,14 @@ def _tags_of_spans(
     where: str,
     misaligned: Misaligned,
 ) -> list[str]:
-    """Returns one tag per word for a list of spans; arguments are as of `_tags`.
+    """Returns one tag per word for a list of spans.
+
+    Args:
+        label: The spans, as the file has them.
+        text: The text of the row, in which spans count characters; None if it has none.
+        offsets: Start and end of each word in the text, if they are known.
+        where: File and line.
+        misaligned: Gets spans that begin or end inside of words.
 
     Raises:
         DataError: The text or the offsets are not known, or a span contradicts the text or the

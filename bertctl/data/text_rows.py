@@ -86,7 +86,7 @@ class TextReader(Reader):
         if kind == "lines" and is_table:
             kind = "tsv"
         if kind == "lines":
-            columns = TextColumns(None, "text")
+            columns = TextColumns(id=None, text="text")
         else:
             columns = None
         return self.table_readings(read_tables(source, kind, options), options, columns)
@@ -119,6 +119,12 @@ class TextReader(Reader):
 
         Columns that have 0 or 1 for one label each (flags) become one label column with lists of
         labels. The first chunk decides whether the file has flags.
+
+        Args:
+            tables: The chunks.
+            options: How the file is read.
+            columns: Which column is which, if that is known: then the file is running text, which
+                has no flags.
         """
         annotated = (_as_annotated(table, options) for table in tables)
         first_tables = list(itertools.islice(annotated, 1))

@@ -79,8 +79,10 @@ class MojibakeGuard:
         self._listener = listener
         # UTF-8 and ASCII read the same characters. UTF-16 and UTF-32 can't be taken for UTF-8.
         self._is_guarded = not codecs.lookup(encoding).name.startswith(("utf", "ascii"))
+        # Lines with letters beyond ASCII: those that are UTF-8, and the others.
         self._n_utf8 = 0
         self._n_others = 0
+        # Of the first line that is UTF-8: its number, and its text by `encoding` and by UTF-8.
         self._first: tuple[int, str, str] | None = None
 
     def check(self, line: bytes, text: str, number: int) -> None:

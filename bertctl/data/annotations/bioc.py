@@ -188,8 +188,9 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
     """
     text = ""
     text_offset = None
-    for passage in chain.from_iterable(map(_texts, passages)):
-        offset = part(passage, "offset", int, where)
+    # A passage has its text itself, or in its sentences.
+    for text_part in chain.from_iterable(map(_parts_with_text, passages)):
+        offset = part(text_part, "offset", int, where)
         if text_offset is None:
             text_offset = offset
         gap = offset - text_offset - len(text)
@@ -199,7 +200,7 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
                 f"which ends at {text_offset + len(text)}",
                 remedy="Count the offsets of passages in characters (not bytes) of the document.",
             )
-        text += " " * gap + (passage.get("text") or "")
+        text += " " * gap + (text_part.get("text") or "")
     return text, text_offset or 0
 
 
@@ -221,7 +222,7 @@ def _span_of_location(location: Any, text_offset: int, where: str) -> tuple[int,
     return start, start + part(location, "length", int, where)
 
 
-def _texts(passage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _parts_with_text(passage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Returns the parts of a passage that have its text: the passage itself, or its sentences."""
     if passage.get("text"):
         return [passage]
