@@ -283,7 +283,10 @@ class _Collected:
             self._losses[indices] = window_losses
 
     def result(self, *, has_batches: bool) -> ForwardResult:
-        """Returns the sum over all processes, of which each batch was computed by one.
+        """Returns outputs and losses of all windows, put together from all processes.
+
+        Each batch was computed by one process and is 0 in the arrays of the others. So their sum
+        has the results of all batches.
 
         Args:
             has_batches: Whether this process has batches of its own. Otherwise its arrays are set
@@ -348,7 +351,7 @@ def forward_together(
     n_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
 
     def batches_of(indices: Ints) -> tuple[Ints, list[Any]]:
-        """Returns the numbers of windows as they are, and the batch that each engine makes."""
+        """Returns the numbers of windows, and the batch that each engine makes of them."""
         batches = [collector.scorer.batch(collector.features, indices) for collector in collectors]
         return indices, batches
 
@@ -362,6 +365,7 @@ def forward_together(
         return indices, batches, outputs
 
     try:
+        # The longest batch decides whether batches are small enough to be computed side by side.
         padded_tokens = (int(windows.lengths[indices].max()) * len(indices) for indices in mine)
         most_tokens = max(padded_tokens, default=0)
         threads = min(engine.at_once(most_tokens) for engine in engines)

@@ -102,6 +102,8 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
         precision=fields.get("runtime.precision", "auto"),
     )
     check_length(files, recipe.model.max_length)
+    # The recipe has the device and precision of the training run. The graph computes on the CPU, in
+    # the precision that it was exported in.
     recipe = recipe.with_fields("runtime", device="cpu", precision="auto")
     with loading(f"the export {path}", kind=UnavailableError, remedy=AGAIN):
         task = _task(recipe, files)

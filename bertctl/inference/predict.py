@@ -120,8 +120,8 @@ def predict_rows(
 ) -> dict[str, Any]:
     """Writes an answer per row, or those of a shard, and returns counts and the files written.
 
-    There are three cases: the merge of shards that were answered before, a shard whose answers will
-    be merged, and answers that are written in place.
+    There are three cases: the merge of shards that were answered before; a shard whose answers will
+    be merged; and answers that are final, to all rows or to a shard that has an output of its own.
 
     Args:
         run: An opened run.
@@ -159,7 +159,9 @@ def predict_rows(
         one_table=destination.layout in ("csv", "tsv"),
     )
     reads = task_format.reads if task_format else ()
-    if sharing.shard is not None and sharing.paths:
+    # The record of a shard is for its merge. A shard that needs no merge has none.
+    will_be_merged = bool(sharing.paths)
+    if sharing.shard is not None and will_be_merged:
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
         answers = predictor.predict(
             chunks,
@@ -180,6 +182,7 @@ def predict_rows(
     share = ALL_CHUNKS
     if sharing.shard is not None:
         share = AnswerShard(*sharing.shard, settings_hash, destination.layout)
+    # `seen` refuses processes that read other rows than this one.
     chunks = workers.seen(chunks)
     answers = predictor.predict(
         chunks,

@@ -153,8 +153,8 @@ def evaluate_file(
         paths: Sequence[Path | MemoryFile] = path.paths
     else:
         paths = (path,)
-    # Some settings show only in all files together, such as the number of the first choice: this
-    # file may lack the lowest label, but the files of the run have it.
+    # Some settings show only in all files together, such as whether the labels of choices count
+    # from 0 or 1: this file may have no label 0, but the files of the run have it.
     settings = reader.settled(run.file_settings, [*paths, *own_files])
     reading = reader.read(
         path,
@@ -354,6 +354,7 @@ def score_splits(
     results = {}
     for rows, name in agreed_splits:
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
+        # A shard that never meets the others writes its outputs to its file. The merge scores them.
         if workers.is_apart:
             engine.forward(
                 run.task,
@@ -377,7 +378,7 @@ def score_splits(
             recipe=run.recipe,
             listener=listener,
         )
-        results[name] = result.thorough(run.recipe)
+        results[name] = result.thorough(run.recipe)  # with an interval for each metric
     return results
 
 

@@ -407,7 +407,8 @@ def _encoding_key(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
     is read of a text that is too long.
     """
     task = run.task
-    # Tasks that have `long` read whole texts, and all of them in the same way.
+    # Tasks on whole texts (classification, regression) have `long`: what is read of a text that is
+    # too long. They all encode texts in the same way, whatever their type.
     long_text = getattr(task, "long", None)
     if long_text is not None:
         kind = "texts"
@@ -419,7 +420,7 @@ def _encoding_key(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
         run.recipe.model.max_length,
         kind,
         long_text,
-        getattr(task, "context", None),
+        getattr(task, "context", None),  # whether a tagger reads the neighbouring sentences, too
     )
 
 

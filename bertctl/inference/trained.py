@@ -238,9 +238,10 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         max_length = None
     else:
         max_length = sentence_modules.max_length
-    long = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
+    # How much of a text is read. Models that bertctl saved say it in `long_text`.
+    reading = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
-        lengths = {f"model.{name}": value for name, value in long.items()}
+        lengths = {f"model.{name}": value for name, value in reading.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
     labels_note = ""
     if has_head:
@@ -251,13 +252,14 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         listener.warn(
             f"{path}: the labels have no names; `id2label` in its config.json would name them"
         )
+    # The length that inspection was asked for gives way to the length that is read.
     source = replace(source, max_length=recipe.model.max_length)
     return NetworkRun(
         folder=RunFolder(path),
         recipe=recipe,
         source=source,
         task=kind.from_model(recipe, config),
-        pairs=None,
+        pairs=None,  # nothing says whether it was trained on pairs of texts
         named=tuple(options),
     )
 

@@ -205,9 +205,9 @@ def _results_table(run: RunContents) -> str:
 
 def _use(run: RunContents, config: Mapping[str, Any]) -> str:
     """Returns example code that loads the model, and what was done with long inputs."""
-    code = run.answers.usage_snippet(
-        run.answered[0] if run.answered else {}, task_type(run.task).auto_class
-    )
+    # A prediction shows whether the model reads pairs of texts.
+    example_line = run.answered[0] if run.answered else {}
+    code = run.answers.usage_snippet(example_line, task_type(run.task).auto_class)
     limit = run.recipe["model"].get("max_length")
     length_note = ""
     if limit:
@@ -218,6 +218,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
         long_text = config.get("long_text")
         if long_text:
             long_text_fields = ", ".join(f"{name} {value}" for name, value in long_text.items())
+            # It has the next sentence, too, up to the period: "Plain transformers cuts."
             long_inputs = (
                 f"read by bertctl as config.json says ({long_text_fields}: `bertctl docs "
                 "long-texts`). Plain transformers cuts"

@@ -224,7 +224,12 @@ def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+"
 
 
 def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
-    """Returns what is to be known of all explanations together."""
+    """Returns sentences on all explanations together: how many there are, and how good they are.
+
+    Args:
+        summary: Counts of rows, of explained answers (`targets`) and of those whose words don't add
+            up to the answer's value (`not_converged`), and the `faithfulness` of each method.
+    """
     rows = count(summary["examples"], "row")
     answers = count(summary["targets"], "answer")
     sentences = [f"{answers} of {rows} explained in fp32, against {summary['baseline']}"]
@@ -233,6 +238,7 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
         sentences.append(f"the sum is off by more than 1 % in {missed}: `converged` is false there")
     figures = summary.get("faithfulness", {})
     for method in figures:
+        # Words in a random order are what `_against` compares each method with.
         if method == "random":
             continue
         figures_text = ", ".join(

@@ -192,6 +192,7 @@ class Judge:
             bad_end_is_low=at_least,
             clusters=clusters,
         )
+        # A run that is no better than a constant answer doesn't pass, whatever the limit says.
         verdict, message = self._above_constant(
             limit,
             metric,
@@ -284,8 +285,9 @@ class Judge:
         # The stored baseline is one constant answer; another one may be better by this metric.
         if self.answers:
             baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
-        # The recall of a label is 1 if everything gets this label, and no run can be better. If the
-        # primary metric of a constant answer is below 1, this says nothing about the run.
+        # The recall of a label is 1 if every text gets this label, and no run can be better than 1.
+        # So the comparison by such a metric is left out, unless the constant answer is perfect by
+        # the primary metric, too.
         primary_baseline = baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0
         constant_is_perfect = metric.higher_is_better and baseline >= 1.0
         if constant_is_perfect and primary_baseline < 1.0:
@@ -462,7 +464,7 @@ def _change_text(change: Difference, ends: tuple[float | None, float | None]) ->
 
     Args:
         change: Run minus baseline.
-        ends: Ends of its interval, corrected for the choice of the run.
+        ends: Ends of its interval, corrected for the choice of the run. A change always has both.
     """
     low, high = ends
     if change.clusters:

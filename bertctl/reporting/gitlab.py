@@ -41,7 +41,8 @@ def metrics_report(samples: Sequence[Sample]) -> str:
                 f'{_NOT_A_NAME.sub("_", key)}="{_label(text)}"' for key, text in labels.items()
             )
             lines.append(f"bertctl_{_NOT_A_NAME.sub('_', name)}{{{labels_text}}} {value:.10g}\n")
-    return "".join(dict.fromkeys(lines)) + "# EOF\n"
+    distinct_lines = dict.fromkeys(lines)
+    return "".join(distinct_lines) + "# EOF\n"
 
 
 def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ def render_html(report: Report) -> str:
 
     The SVG of its charts is taken as it is, everything else is escaped.
     """
+    # `render_page` gets the same environment: there is one per process.
     pages = page_templates()
     pages.filters["grouped"] = _grouped
     pages.filters["breakable"] = _breakable

@@ -159,7 +159,10 @@ def closing_tables(
 
 
 def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, Any]]:
-    """Returns `metric` and its value for each number of `windows`, by split, if rows have several.
+    """Returns the scores of short and long texts, grouped by the number of windows of a text.
+
+    For each split: `metric`, the name of the score, and `windows`, which maps a number of windows
+    to the score of the texts that were read in so many. Splits without long texts are left out.
 
     Args:
         path: Folder of the run.
@@ -503,16 +506,16 @@ def _slice_scores(
         lines: Lines of a prediction file.
         answers: Interpretation of the lines.
     """
-    values, shown_values = _in_order(values)
-    groups: dict[str, list[Line]] = {value: [] for value in shown_values}
+    # A group is one value, or a range if there are many numbers.
+    group_names, shown_groups = _in_order(values)
+    groups: dict[str, list[Line]] = {name: [] for name in shown_groups}
     other_lines: list[Line] = []
-    for value, line in zip(values, lines, strict=True):
-        groups.get(value, other_lines).append(line)
-    scores = [(value, _group_score(group, answers)) for value, group in groups.items()]
+    for name, line in zip(group_names, lines, strict=True):
+        groups.get(name, other_lines).append(line)
+    scores = [(name, _group_score(group, answers)) for name, group in groups.items()]
     if other_lines:
-        scores.append(
-            (f"{len(set(values)) - len(groups)} other values", _group_score(other_lines, answers))
-        )
+        n_other_values = len(set(group_names)) - len(groups)
+        scores.append((f"{n_other_values} other values", _group_score(other_lines, answers)))
     return scores
 
 

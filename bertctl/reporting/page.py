@@ -52,6 +52,7 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) ->
     """
     pages = page_templates()
     script = "".join(_source(pages, name) for name in scripts)
+    # The page's Content-Security-Policy allows this one script, by its hash, and no other.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     if script:
         source = f"script-src 'sha256-{digest}'; "

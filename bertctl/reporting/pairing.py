@@ -64,6 +64,7 @@ class Pair:
         self.lines = lines
         self.answers = _common_answers(self.task, lines, their_lines, names)
         self.their_lines = aligned(lines, their_lines, names=names)
+        # Whether all answers and losses are equal: then both runs are the same model.
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:

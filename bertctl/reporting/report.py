@@ -216,7 +216,13 @@ def _special_sections(run: RunContents) -> list[Section]:
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
-    """Returns links from the report to the other pages in the run's folder, such as attention."""
+    """Returns links from the report to the other pages in the run's folder, such as attention.
+
+    Args:
+        run: The run.
+        path: File of the report. None if it is not a file: then the section is empty, as links are
+            relative to this file.
+    """
     pages = [
         page
         for page in sorted(run.folder.path.glob("*.html"))

@@ -210,6 +210,7 @@ def read_run(path: Path) -> FinishedRun:
         load_recipe(str(folder.recipe))  # refuses what is no recipe
         recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
     run = FinishedRun(path, folder, folder.read_metrics(), recipe)
+    # Runs of older versions call several kinds of F1 `f1`, and get the names of this version.
     return replace(run, metrics=_named_today(run))
 
 

@@ -125,17 +125,14 @@ def decision_sentences(metrics: MetricsDocument) -> list[str]:
         values = []
         for name, value in decision.as_json().items():
             values.append(f"{name.replace('_', ' ')} {value:.4g}")
-        text_by_split[split] = " and ".join(values) or "neither"
+        text_by_split[split] = " and ".join(values) or "no threshold"
     have_all_one = set(text_by_split) == set(metrics.metrics)
     are_equal = len(set(text_by_split.values())) < 2
     if have_all_one and are_equal:
         return []
-    sentences = []
-    for split, decision_text in text_by_split.items():
-        if decision_text == "neither":
-            decision_text = "no threshold"
-        sentences.append(f"{split} is scored with {decision_text}.")
-    return sentences
+    return [
+        f"{split} is scored with {decision_text}." for split, decision_text in text_by_split.items()
+    ]
 
 
 def choice_text(name: str, n_candidates: int) -> str:
