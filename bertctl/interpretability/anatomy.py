@@ -48,7 +48,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         UsageError: No such model.
         UnavailableError: Files that are not there, or are damaged.
     """
-    folder, run, probe, head = _find(name)
+    folder, run, probe_parameters, head = _find(name)
     config = read_json(folder / "config.json")
     weights = stored_weights(folder)
     with loading(
@@ -60,7 +60,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         positions = model_positions(config)
         length = length or min(128, positions or 128)
         parts = parameters_by_part(weights)
-        parts["head"] += probe
+        parts["head"] += probe_parameters
         layers = [sum(layer.values()) for layer in parts["layers"]]
         parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
         # What the run's recipe kept from training. Of a probe only the classifier was trained.
@@ -76,7 +76,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "trained_as": trained_as(config, weights),
             "labels": _labels(config if head is None else head),
             "parameters": parameters,
-            "trainable": probe or parameters - frozen,
+            "trainable": probe_parameters or parameters - frozen,
             "parts": parts,
             "bytes": _bytes_by_type(weights),
             "sizes": sizes | {"positions": positions},
@@ -109,7 +109,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
 
     Returns:
         The folder of the model; what the recipe of its run says, empty for a model that is no run;
-        the parameters of a probe, and its head's fields, 0 and None without a probe.
+        the number of a probe's parameters, and the fields of its head: 0 and None without a probe.
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
@@ -125,21 +125,21 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
 
     run = open_run(path)
     if is_probe(path):
-        probe = sum(tensor.size for tensor in tensors_in(path / WEIGHTS).values())
+        probe_parameters = sum(tensor.size for tensor in tensors_in(path / WEIGHTS).values())
     else:
-        probe = 0
+        probe_parameters = 0
     frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
     run_facts = {
         "recipe": run.recipe.name,
         "task": run.recipe.task,
         "model": run.recipe.model.name,
-        "probe": probe > 0,
+        "probe": probe_parameters > 0,
     }
-    if probe:
+    if probe_parameters:
         head = read_probe(path)[1].head
     else:
         head = None
-    return run.source.folder, run_facts | frozen, probe, head
+    return run.source.folder, run_facts | frozen, probe_parameters, head
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:

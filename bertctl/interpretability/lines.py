@@ -143,18 +143,20 @@ def read_lines(
         }
         is_token = line["attention_mask"].astype(np.bool_)
         ids = line["input_ids"][is_token]
-        words, word = _words(target.parts, ids, engine.tokenizer)
+        # The words of the line, and the number of each token's word: None if the line doesn't have
+        # the beginnings of the texts.
+        words, word_of_token = _words(target.parts, ids, engine.tokenizer)
         # `owners` has the number of each window's text. Several windows of the first text, number
         # 0, mean that a long text is read in windows.
         has_several_windows = "owners" in inputs and (inputs["owners"] == 0).sum() > 1
-        if word is None or has_several_windows:
+        if word_of_token is None or has_several_windows:
             raise UsageError(
                 "a text is longer than this model reads at once, and the run reads more of it than "
                 "the beginning (model.long_text)",
                 remedy="Explain answers to the beginnings of such texts: `long_text=head`.",
             )
         types = line["token_type_ids"][is_token]
-        lines.append(Line(ids, types, word, target.places, words))
+        lines.append(Line(ids, types, word_of_token, target.places, words))
     return lines
 
 
@@ -192,14 +194,17 @@ def _words(
         # If the text has a [SEP] of its own just where it was cut, the line's [SEP] was counted as
         # that one.
         next_ids = tuple(ids[begins + count :][: len(special_behind)].tolist())
-        count -= count > 0 and next_ids != special_behind
+        if count > 0 and next_ids != special_behind:
+            count -= 1
         offsets = encoding.offsets[part.start : part.start + count]
         part_words, word_of_token = _words_of_text(part, offsets)
         if part_words:  # words of all parts are numbered through
             word[begins : begins + count] = len(words) + word_of_token
         words += part_words
         begins += count
-    return words, word if begins == len(ids) else None
+    if begins != len(ids):  # the line has tokens that are not those of the parts
+        return words, None
+    return words, word
 
 
 def _words_of_text(

@@ -48,6 +48,10 @@ def near_tokens(
         top: How many to return.
         whole_words: Leave out tokens that continue a word, unused and special ones.
 
+    Returns:
+        The `query` and the `model`; `neighbours`, each with `text`, `id`, `score` (the cosine), and
+        `x` and `y` in a plane for a picture; and `at`, the point of the expression in this plane.
+
     Raises:
         UsageError: No such model; a word that is no single token of it.
         UnavailableError: Files that are not there.
@@ -136,6 +140,11 @@ def near_places(
         layer: Whose vectors are compared, by name or number.
         top: How many places of each kind to return.
         listener: Receives progress messages.
+
+    Returns:
+        The arguments; `neighbours`, each with `text`, `score` (the cosine), and `x` and `y` in a
+        plane for a picture; `at`, the point of the context in this plane; and `places`, how many
+        were compared.
 
     Raises:
         UsageError: No such model or layer, or a context without the word.

@@ -114,12 +114,13 @@ def _of_cells(
     labels = np.arange(n_labels)
     diagonal = labels * (n_labels + 1)
     beside = labels * n_labels + (labels + 1) % n_labels
-    # Pairs of cells, of one model and of the other, in which two models could differ: the first is
-    # right and the second wrong, and the other way round.
+    # Pairs of cells, of one model and of the other, in which two models could differ: for each
+    # label the first is right and the second wrong, and the other way round.
     pairs = [diagonal, beside, beside, diagonal]
-    # With two labels, the pairs of both right and both wrong complete all pairs of a gold label.
+    # The posterior, for two labels, needs all pairs of a gold label: also both right, both wrong.
     if n_labels == 2:
         pairs += [diagonal, diagonal, beside, beside]
+    # A row for each label, with two or four pairs one after the other, becomes a row for each pair.
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
     # With many labels, the kinds that could occur are not all cells, which would be too many, but a
@@ -201,6 +202,8 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
 
     proportion = None
     if average == "micro":
+        # Micro F1 is a function of a share (Jaccard's index): of the labels that are gold or
+        # answered, those that are both. F1's interval follows from the share's.
         proportion = Proportion(
             (gold & predicted).sum(axis=1).astype(np.float64),
             (gold | predicted).sum(axis=1).astype(np.float64),

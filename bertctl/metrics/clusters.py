@@ -145,11 +145,12 @@ def cluster_units(
     # Units are numbered: the first model's clusters, those of the second one, the unseen kinds.
     unit_of_row = np.concatenate([clusters_N + G * number for number in range(len(models))])
     units = G * len(models) + np.arange(len(unseen))
-    # How many examples of each kind a unit has: a row per unit, a column per kind.
+    # How many examples of each kind a unit has: a row per unit, a column per kind. Each example
+    # adds 1 to its cluster. The unit of an unseen kind has N / G examples of this kind.
     n_units = G * len(models) + units.size
-    sizes = np.concatenate([np.ones(unit_of_row.size), np.full(units.size, N / G)])
+    added = np.concatenate([np.ones(unit_of_row.size), np.full(units.size, N / G)])
     cells = (np.concatenate([unit_of_row, units]), kind_of_row)
-    content = sparse.csr_array((sizes, cells), shape=(n_units, len(kinds)))
+    content = sparse.csr_array((added, cells), shape=(n_units, len(kinds)))
 
     def of_units(units_K1: Floats) -> Statistic:
         """Returns the metric as a function of how often each of K units counts.
