@@ -279,6 +279,7 @@ def load_trained(
             )
         model.network.to(compute.device)
         model.network.eval()
+        # Batched attention gives no gradients. oneDNN's products pass them on to the inputs.
         if to_input:
             use_fast_linears(model.network, compute)
         else:

@@ -102,6 +102,7 @@ def select_layers(model: "Model", layers: Sequence[int]) -> None:
         UsageError: A network whose layers can't be told apart.
     """
     network: Any = model.network
+    # ALBERT computes all layers with the same weights: fewer layers need only another config.
     if not hasattr(network.config, "num_hidden_groups"):
         _select_modules(network, layers)
     if hasattr(network, "saved_config"):

@@ -175,7 +175,8 @@ def _curvature_bounds(
     # The largest second derivative of a row's cross-entropy by its logits, of softmax or sigmoid.
     bound = 0.5 if exclusive else 0.25
     curvature = 1.0 + bound * strengths[None, :] * eigenvalues[:, None]
-    # Every row is in the fits of all folds but one, so the sum has its weight that many times.
+    # The weight of all rows. A row is in the fits of all folds but its own, so the sum over rows
+    # and fits counts its weight once for each of these.
     n_fits_of_row = max(1, fold_weights.shape[1] - 1)
     weight_in_all_fits = fold_weights.sum(axis=1).sum()
     bias_curvature = bound * strengths * weight_in_all_fits / n_fits_of_row

@@ -249,7 +249,8 @@ def _choose_parts(
     # A bare encoder's vectors are made of its states, and its pooler is not read.
     usable = [name for name in linear if not (is_bare and "pooler" in name)]
     target_modules = [name for name in usable if _is_targeted(name, settings.targets)]
-    if not any("pooler" not in name for name in target_modules):
+    # An update of the pooler alone would leave all layers of the encoder as they are.
+    if all("pooler" in name for name in target_modules):
         raise UsageError(_misfit(network, settings.targets), remedy=_fitting(usable))
     return LoraParts(target_modules=tuple(target_modules), modules_to_save=tuple(modules_to_save))
 
@@ -337,6 +338,7 @@ class Adapter:
         from peft import LoraConfig
         from safetensors.torch import save_file
 
+        # The field of peft is a whole number.
         alpha = self.settings.alpha_in_use
         fields: dict[str, Any] = {"lora_alpha": int(alpha) if alpha.is_integer() else alpha}
         config = LoraConfig(

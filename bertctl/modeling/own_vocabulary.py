@@ -301,6 +301,6 @@ def _renumbered(settings: dict[str, Any], new_ids: Mapping[int, int], size: int)
             return value
         if isinstance(value, list):
             return [new_ids[token_id] for token_id in value]
-        return new_ids.get(value, value)
+        return new_ids.get(value, value)  # what is no id, such as null, stays
 
     return {name: changed(name, value) for name, value in settings.items()}

@@ -343,6 +343,7 @@ def chosen_modules(
     if settings.pooling is not None:
         poolings = {"mean-max": ("mean", "max")}.get(settings.pooling, (settings.pooling,))
 
+    # Steps after the pooling: linear layers, and None for the normalisation, which is the last.
     steps = folder_modules.steps
     if folder_modules.normalised:
         steps = steps[:-1]

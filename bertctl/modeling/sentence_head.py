@@ -241,7 +241,7 @@ def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
     weights = {}
     for name, (subfolder, stored_name) in _saved_locations(head).items():
         path = folder / subfolder / "model.safetensors"
-        is_new_layer = not subfolder
+        is_new_layer = not subfolder  # not saved yet, so it has no folder
         lacks_classifier = subfolder == _CLASSES and not path.is_file()
         if not (is_new_layer or lacks_classifier):
             weights[name] = load_file(path)[stored_name]

@@ -263,7 +263,7 @@ class PartlySharedStack(Stack):
             mask: (B, 1, T, T), or None.
             keeps_all: Whether the states of all layers are returned: then all are computed here.
         """
-        [partner] = self._partners
+        [partner] = self._partners  # in a tuple, so that torch doesn't take it for a part
         if keeps_all:
             return super().forward(x, mask, keeps_all=True)
 
@@ -289,7 +289,8 @@ def _remember_last_pass(encoder: Any, *, keeps_all: bool) -> None:
 
     Args:
         encoder: The encoder, changed in place.
-        keeps_all: Whether all hidden states are computed, because some network reads them.
+        keeps_all: Whether all hidden states are computed, because some network reads them. It has
+            no effect on an encoder that remembers its last pass already.
     """
     remembers_already = isinstance(getattr(encoder.forward, "last", None), threading.local)
     if remembers_already:

@@ -394,6 +394,7 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
         family: Family of the network, which names the fields.
         kind: Kind of the head, such as `SequenceClassification`.
     """
+    # Each field is its name in config.json and its default; None if there is no such dropout.
     fields = [*family.dropouts, family.of_heads.get(kind)]
     shares = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
     # A head without a probability of its own has that of the embeddings.

@@ -43,6 +43,7 @@ def use_fast_linears(network: nn.Module, compute: Compute) -> int:
     with torch.no_grad():
         for number, (name, plain) in enumerate(linears):
             fast = FastLinear(plain)
+            # One layer shows whether oneDNN's product is right here.
             if number == 0 and not _agree(plain, fast):
                 return 0
             network.set_submodule(name, fast)

@@ -298,6 +298,9 @@ class _Layer(torch.autograd.Function):
         scale1, scale2, scale3 = (1 / (1 - share) for share in settings.shares)
         size = gradient.shape[1]
 
+        # Below, `updates.backward` computes the gradients of a LoRA update. What flows through the
+        # update to the inputs of the linear layer is added to the last argument.
+
         # out = LN2(z); z = x1 + D3(gelu(h) Wf + bf): g_z goes on to x1 and through the dropout.
         g_z, g_gain2, g_bias2 = _norm_backward(
             gradient,

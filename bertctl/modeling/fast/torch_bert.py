@@ -527,6 +527,8 @@ class Network(_Saved):
         share: float,
     ) -> None:
         hidden = sizes["hidden"]
+        # A family has the hidden layer of its head as a module beside the last layer, or both
+        # together in a `_DenseHead`, or the pooler in its place.
         has_dense = family.is_beside and kind in OF_TEXTS
 
         # What each part is called in transformers, and so in saved weights.
