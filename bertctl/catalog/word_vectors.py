@@ -83,8 +83,9 @@ def word_vectors_folder(path: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
-    """Returns the ids of a file's words, behind those of the special tokens, and (W, D) vectors.
+    """Returns word -> id, and the (W, D) vectors of a file's W words.
 
+    The first ids are those of the special tokens, which have no vectors in the file.
     `the 0.418 0.249 ...` is a line; word2vec's first line is the number of words and of dimensions.
     Of equal words the first one counts.
 

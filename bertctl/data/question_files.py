@@ -500,9 +500,8 @@ def questions_about(
         DataError: the context is blank.
     """
     table = Table({"question": questions, "context": [context] * len(questions)}, source)
-    return rows_of_questions(
-        table, QuestionColumns(None, "question", "context"), ReadOptions(DataSection(), "predict")
-    )
+    columns = QuestionColumns(id=None, question="question", context="context")
+    return rows_of_questions(table, columns, ReadOptions(DataSection(), "predict"))
 
 
 def _texts(table: Table, name: str, role: str, ids: Sequence[str]) -> list[str]:

@@ -529,7 +529,15 @@ class Reader(ABC):
         label_needed: bool,
         **reader_options: Unpack[ReaderOptions],
     ) -> Reading:
-        """Returns a whole file; see `ReadOptions`.
+        """Returns all rows of a file or of several files, read as one table.
+
+        Args:
+            path: The file or the files.
+            settings: How they are read, as a recipe's section `data`.
+            split: Name that the rows get as a split.
+            label_needed: Whether to refuse a file without labels.
+            **reader_options: As of `ReadOptions`. `skipped` gets rows that can't be read, and lines
+                that can't be parsed.
 
         Raises:
             UsageError: an unknown suffix, columns that can't be guessed.
@@ -553,7 +561,11 @@ class Reader(ABC):
             yield from self.readings(source, options)
 
     def read_whole(self, path: Path | MemoryFile | FileList, options: ReadOptions) -> Reading:
-        """Returns a whole file, read as `options` say; see `read`."""
+        """Returns all rows of a file or of several files, read as `options` say.
+
+        Raises:
+            DataError: Every record was left out.
+        """
         readings = list(self.all_readings(path, replace(options, form=self.form)))
         if not readings:  # every record was left out
             raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")

@@ -34,7 +34,7 @@ _SHOWN_LABELS = 8
 def groups_of(
     rows: Rows, recipe: Recipe, columns: Mapping[str, str], *, required: bool = True
 ) -> Sequence[Hashable]:
-    """Returns one key per row, the same for rows that belong together, such as those of one author.
+    """Returns one key per row. Rows that belong together, such as an author's, have the same key.
 
     Args:
         rows: A split, or a user's own file.

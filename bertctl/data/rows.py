@@ -61,7 +61,7 @@ class Rows:
         return column in self.columns
 
     def fields(self, index: int, names: Iterable[str]) -> dict[str, Any]:
-        """Returns the values of a row in those of the named columns that the split has."""
+        """Returns column -> value of a row. Named columns that the split lacks are left out."""
         return {name: self.columns[name][index] for name in names if name in self.columns}
 
     def answer_id(self, index: int) -> Any:

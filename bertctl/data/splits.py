@@ -214,7 +214,7 @@ def _are_nearly_all_different(rows_by_label: "_Groups", n_rows: int) -> bool:
 
 
 def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
-    """Returns the largest number of folds that rows can be cut into: that of their groups."""
+    """Returns the largest number of folds: the number of groups, or of rows without groups."""
     if groups is None:
         return len(rows)
     return len(set(groups))

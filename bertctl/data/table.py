@@ -79,8 +79,8 @@ class Table:
             numbers = []
         else:
             numbers = [self.number(i) for i in indices]
-        # How many rows of the file stand before the first of these. It numbers rows that follow
-        # each other, as those of a chunk do; others have lines or numbers.
+        # How many rows of the file come before the first selected row. It numbers rows that follow
+        # each other, such as a chunk; other selections have lines or numbers.
         first = self.first + min(indices, default=0)
         return replace(
             self,
