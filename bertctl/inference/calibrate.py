@@ -90,6 +90,8 @@ def calibrate_run(
     for time, scores in scores_by_time.items():
         metrics[time] = {name: value.as_json() for name, value in scores.items()}
 
+    # The errors "before" are those of the logits as the model gives them, even if the run had a
+    # temperature already.
     temperatures = {"before": 1.0, "after": decision.temperature or 1.0}
     errors_by_time = {}
     for time, temperature in temperatures.items():

@@ -67,13 +67,15 @@ class GraphBackend:
         """
         if "owners" in inputs:
             return self._of_texts(inputs)
+        # The graph takes (N, T) tokens. Choices and sentences of a row are K rows of it: (B, K, T).
         *rows, tokens = inputs["input_ids"].shape
         flat = {name: values.reshape(-1, tokens) for name, values in inputs.items()}
         results = self.session.run(flat, answer_outputs(self.session.outputs))
         if VECTOR in results:
             vectors = results[VECTOR]
             return {"vectors": vectors.reshape(*rows, vectors.shape[-1])}
-        if len(rows) > 1:
+        has_choices = len(rows) > 1
+        if has_choices:
             return {"logits": results["logits"].reshape(rows)}
         return results
 
@@ -82,6 +84,9 @@ class GraphBackend:
 
         As many windows are computed at once as there are texts, so that a batch of long texts takes
         no more memory than one of short texts.
+
+        Args:
+            inputs: (U, T) arrays of U windows, and `owners` (U,), the number of each window's text.
         """
         assert self.windows is not None  # noqa: S101 - rows have windows where the model pools them
         feeds = {name: values for name, values in inputs.items() if name != "owners"}

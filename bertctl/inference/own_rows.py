@@ -50,25 +50,25 @@ def refuse_changed_rows(
 
     for split in used:
         rows = data.splits[split]
-        has_hash = split in hashes
+        has_hash = split in hashes  # recorded in training
         if has_hash and hashes[split] not in _hashes_as_then(recipe, recorded, data, split):
             _refuse(folder, split, rows.source, "rows")
         is_comparable = split in slice_hashes and has_same_slices
         if is_comparable and slice_hashes[split] != data.slice_hashes[split]:
             columns = ", ".join(recorded.evaluation.slice_columns)
             _refuse(folder, split, rows.source, f"columns {columns}")
-        # A split that was scored after the training is compared with what it was then.
-        if split not in hashes and f"data.{split}_file" not in named_fields:
+        # A split that `evaluate` scored after the training has its hash in metrics.json.
+        if not has_hash and f"data.{split}_file" not in named_fields:
             _compare_with_scored(folder, recipe, data, split)
     if "labels" in hashes and hashes["labels"] != data.hashes.get("labels"):
         _refuse(folder, "the data set", str(recipe.data.datasets_file), "labels")
 
 
 def _hashes_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData, split: str) -> set[str]:
-    """Returns the hashes that a run recorded of a split, if its rows are the same today.
+    """Returns hashes of a split as it is today; a run has recorded one of them if nothing changed.
 
-    Rows are hashed as the run read them: under the limits on rows of its recipe, whatever limits
-    the caller has named. If the limits differ, the split is read again for that.
+    Rows are hashed under the limits on rows of the run's own recipe, whatever limits the caller has
+    named. If the limits differ, the split is read again for that.
 
     Args:
         recipe: The run's, with what the caller changed.

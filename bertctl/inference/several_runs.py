@@ -123,6 +123,7 @@ def open_runs(
         else:
             name = str(path)
         runs[name] = run
+    # If one of the runs may not show texts in its answers, none of them does.
     return _with_common_text(runs)
 
 
@@ -247,7 +248,7 @@ class SeveralRows:
     def _refuse_one_reading(
         self, source: Sequence[str] | MemoryFile, skipped: SkippedRows | None
     ) -> None:
-        """Refuses rows that can't be read once for each reading, because the runs' settings differ.
+        """Refuses rows that have to be read several times, by different settings, and can't be.
 
         Raises:
             UsageError: The rows are of stdin or an iterator, which can be read only once; or bad

@@ -55,7 +55,7 @@ class WindowAnswers:
             return cls(how, arrays["weight"], arrays["bias"], arrays.get("query"))
 
     def save(self, folder: Path) -> None:
-        """Writes the file."""
+        """Writes the last layer, and the query of attention pooling, into an export's folder."""
         from safetensors.numpy import save_file
 
         arrays = {"weight": self.weight, "bias": self.bias}
@@ -70,14 +70,16 @@ class WindowAnswers:
         """Returns (B, C) logits of texts, each pooled from the windows of the text.
 
         Either the vectors of the windows are pooled and the last layer is applied to the result, or
-        (pooling `logits`) the last layer is applied to each window and its logits are averaged.
+        (pooling `logits`) the last layer is applied to each window and its logits are averaged. The
+        vectors of a probe are pooled by a function of their own, as feature extraction pools them.
 
         Args:
             vectors: (U, D) what the last layer reads of each window.
             owners: (U,) text of each window.
             counts: (U,) tokens that count in each window.
         """
-        if self.how.tokens_pooling is not None:
+        is_probe = self.how.tokens_pooling is not None
+        if is_probe:
             return self._of_probe(vectors, owners, counts)
         pools_logits = self.how.pooling == "logits"
         if pools_logits:

@@ -186,9 +186,9 @@ def _differences(
                 reason = (
                     f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
                 )
-                # One note for all metrics that fail alike.
-                reason_without_figures = reason.partition(" (")[0]
-                if not any(note.startswith(reason_without_figures) for note in notes):
+                # One note for all metrics of the run: it names the first metric that failed.
+                reason_for_any_metric = reason.partition(" (")[0]
+                if not any(note.startswith(reason_for_any_metric) for note in notes):
                     notes.append(reason)
             if difference is not None:
                 if (difference.value > 0) == higher_is_better:

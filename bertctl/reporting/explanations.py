@@ -263,6 +263,7 @@ def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
     figures = summary.get("faithfulness", {})
     sentences = []
     for method in figures:
+        # Words in a random order are what each method is compared with.
         if method == "random":
             continue
         change = figures[method]["comprehensiveness"]

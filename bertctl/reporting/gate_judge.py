@@ -121,6 +121,7 @@ class Judge:
             raise _wrong_direction(limit, higher_is_better=metric.higher_is_better)
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
+        # If the run was chosen as the best of several, the bad end of its interval moves outwards.
         ends = simultaneous(
             metric.value, (metric.low, metric.high), self.compared, at_least=at_least
         )

@@ -136,7 +136,7 @@ def closing_tables(
         path: Folder of the run.
         metrics: Content of its metrics.json.
         dataset: catalog name, for the published score.
-        by_label: whether the predictions are counted too.
+        by_label: whether predictions are read, for a table of right answers by label.
     """
     tables: list[Table | str] = [rich_table(results_table(metrics, dataset=dataset))]
     if by_label:

@@ -163,7 +163,7 @@ def _listed(folder: RunFolder, status: StatusDocument, now: float) -> ListedRun:
         metric = run.primary
         facts |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
         counts = run.metrics.data.get(split)
-        # `evaluate` notes other rows than those of the training, if it scored such.
+        # metrics.json has the hash of the rows that were scored. Without one, training recorded it.
         digest_scored = counts.sha256 if counts is not None else None
         facts["scored_on"] = digest_scored or run.environment().data_hashes.get(split, "")
     return ListedRun(
