@@ -53,7 +53,7 @@ class KeptColumns:
         Raises:
             UsageError: The file has no such column.
         """
-        if self.names == ():
+        if self.names == ():  # none are carried over; None means all
             return {}
         shown_anyway = {*canonical, *_INTERNAL} - {"label"}
         not_carried = set(shown_anyway)

@@ -209,7 +209,7 @@ def _figures(total: float, tokens: int) -> dict[str, Any]:
     Pseudo-perplexity is e to the power of minus the mean (Salazar et al. 2020).
     """
     mean = total / max(tokens, 1)
-    perplexity = math.exp(min(-mean, _MOST))
+    perplexity = math.exp(min(-mean, _MOST))  # a larger exponent would overflow
     return {
         "log_likelihood": total,
         "tokens": tokens,

@@ -544,8 +544,14 @@ class SeveralPredictor:
         ]
 
     def _line(self, answered: Sequence[Answered], index: int) -> dict[str, Any]:
-        """Returns a line: what is shown of the row, and then the answers by the runs' names."""
+        """Returns a line: what is shown of the row, and then the answers by the runs' names.
+
+        Args:
+            answered: The chunk with the answers of each run.
+            index: Number of the row in the chunk.
+        """
         line: dict[str, Any] = {}
+        # A field that several runs show, such as `text`, is that of the first run.
         for predictor, of_run in zip(self._predictors, answered, strict=True):
             for field, value in predictor.input_fields(of_run, index).items():
                 line.setdefault(field, value)
@@ -553,6 +559,7 @@ class SeveralPredictor:
         for name, predictor, of_run in zip(
             self._loaded.runs, self._predictors, answered, strict=True
         ):
+            # A column of the file has the name of the run, so the run's answer gets a suffix.
             if name in line:
                 self._clashes[name] = None
             answers[free_name(name, line)] = predictor.answer_fields(of_run, index)

@@ -121,7 +121,7 @@ def svg(
             written,
             format="svg",
             transparent=True,
-            metadata=dict.fromkeys(_MADE_BY),
+            metadata=dict.fromkeys(_MADE_BY),  # None leaves the time and the like out
         )
         return element(written.getvalue(), label)
 
@@ -147,6 +147,7 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
         for path in paths:
             kind = path.suffix.removeprefix(".")
             if kind == "svg":
+                # None leaves an entry out, such as the time, which would change the bytes.
                 metadata = dict.fromkeys(_MADE_BY)
             else:
                 metadata = {}
@@ -613,7 +614,7 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
         bottom = min(smooth)
         top = smooth[0]
         span = top - bottom
-        # Where the loss explodes, the curve leaves the chart, or the rest of it would be flat.
+        # Where the loss explodes, the curve may leave the chart. Otherwise the rest would be flat.
         ends = (
             bottom - 0.35 * span - 0.05,
             top + 0.75 * span + 0.15,

@@ -62,6 +62,7 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
         # GitLab knows a finding of an earlier pipeline by its fingerprint. Messages are not part of
         # it, as they have numbers that change.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
+        # Findings with the same key are numbered, so that their fingerprints differ.
         occurrences[key] = occurrences.get(key, 0) + 1
         digest = hashlib.sha256(
             f"{key}\0{occurrences[key]}".encode("utf-8", "surrogatepass")

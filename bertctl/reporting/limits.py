@@ -180,7 +180,8 @@ def decide(
 
     Args:
         value: What is judged.
-        low: Lower end of its interval; None where there is none, which only `point` decides.
+        low: Lower end of its interval; None without an interval: then the result is inconclusive,
+            unless the policy is `point`.
         high: Upper end.
         bound: The limit.
         at_least: Whether the good side is above the limit (which belongs to it) or below.

@@ -66,6 +66,7 @@ def limit_that_passes(limit: Limit, end: float) -> str:
     """
     scale = 10**_DIGITS
     if limit.kind == "max-drop":
+        # The end is a change, below 0 if higher is better. The option has the size of the drop.
         number = math.ceil(abs(end) * scale - _SAME) / scale
     elif limit.kind == "max":
         number = math.ceil(end * scale - _SAME) / scale
