@@ -21,7 +21,7 @@ FAULTS = (
     LONG_LINES,
 )
 CEILINGS = {
-    "bertctl": (1, 0, 24, 6, 0, 0),
+    "bertctl": (1, 0, 22, 6, 0, 0),
     "tests": (0, 0, 228, 185, 0, 0),
 }
 """Folder -> the most of each fault that may be in it, in the order of `FAULTS`."""
