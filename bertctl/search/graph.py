@@ -38,7 +38,19 @@ def new_graph(similarity: str, size: int, dtype: str = "float32") -> Any:
         UnavailableError: usearch is not installed.
     """
     require_graph(similarity)
-    from usearch.index import Index as Graph
-
     # For cosines it is not the dot product: int8 vectors differ in length.
-    return Graph(ndim=size, metric=_METRICS[similarity], dtype=dtype)
+    return graph_class()(ndim=size, metric=_METRICS[similarity], dtype=dtype)
+
+
+def graph_class() -> Any:
+    """Returns usearch's class of graphs; `require_graph` says whether it is installed.
+
+    ONNX Runtime, by which exports are computed, is loaded first if it is installed: on Linux, its
+    loading after usearch ends the process with a segmentation fault (usearch 2.26, ONNX Runtime
+    1.32).
+    """
+    if find_spec("onnxruntime") is not None:
+        import onnxruntime  # noqa: F401
+    from usearch.index import Index
+
+    return Index

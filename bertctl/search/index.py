@@ -30,7 +30,7 @@ from bertctl.errors import DataError, UnavailableError
 from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.pooling import unit_length
 from bertctl.run_documents.index_document import IndexDocument
-from bertctl.search.graph import new_graph, require_graph
+from bertctl.search.graph import graph_class, new_graph, require_graph
 from bertctl.search.nearest import Nearest, block_rows, recall
 from bertctl.words import command
 from bertctl.writing import atomic_write
@@ -368,8 +368,6 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
         DataError: The graph's file is damaged.
     """
     require_graph(index.similarity, f", by which {index.folder} is searched")
-    from usearch.index import Index as Graph
-
     vectors = index.folder / "vectors.npy"
     rows = index.document.rows
     # The name changes with the vectors, so that an outdated graph is never used.
@@ -384,7 +382,9 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
         for outdated in {*index.folder.glob("graph-*.usearch")} - {path}:
             outdated.unlink(missing_ok=True)
     with loading(path, remedy=f"Delete {path}: it is made again."):
-        return ApproximateIndex(index.folder, index.document, Graph.restore(str(path), view=True))
+        return ApproximateIndex(
+            index.folder, index.document, graph_class().restore(str(path), view=True)
+        )
 
 
 def hashed_bytes(rows: Rows) -> bytes:

@@ -183,6 +183,28 @@ def test_an_index_of_an_export_is_searched_with_it(
     assert first["score"] == pytest.approx(1.0, abs=1e-5)
 
 
+def test_an_index_of_an_export_is_searched_by_its_graph_in_a_process_of_its_own(
+    bertctl: Run, tiny_run: TinyRun, tiny_export: Path, tmp_path: Path
+) -> None:
+    """Loaded in the wrong order, usearch and ONNX Runtime end a process without a word."""
+    pytest.importorskip("usearch")
+    index = tmp_path / "index"
+    made = bertctl("index", tiny_run.data, "--model", tiny_export, "-o", index)
+    assert made.returncode == 0, made.stderr
+
+    search = ["search", index, "it was bad food dull 0", "--approximate", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bertctl", *map(str, search)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    [first, *_] = json.loads(done.stdout)["answers"]
+    assert first["text"] == "it was bad food dull 0"
+
+
 def flip_a_weight(folder: Path) -> None:
     path = folder / "model.onnx"
     content = bytearray(path.read_bytes())
