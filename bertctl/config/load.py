@@ -324,7 +324,11 @@ class _Layers:
             )
 
     def add_set(self, assignment: str) -> None:
-        """Lays one `section.field=value` on top; a faulty one is added to the problems."""
+        """Sets a field by `section.field=value`, in place of its value so far.
+
+        A faulty assignment raises no error here. It becomes one of the problems that `recipe`
+        reports together.
+        """
         dotted, separator, text = assignment.partition("=")
         dotted = dotted.strip()
         if not separator or not dotted:

@@ -92,7 +92,8 @@ class ChoiceReader(Reader):
 
         first_choice = options.settings.first_choice
         if _is_prediction_file(table):
-            # It always counts from 0. The settings are about the files that a run was trained on.
+            # `bertctl` wrote this file, and counts choices from 0. The setting is about the files
+            # that the run was trained on, so it isn't used here.
             first_choice = 0
         elif first_choice is None and _counts_from_zero(table, columns):
             first_choice = 0

@@ -296,6 +296,7 @@ def _refused(
         "the first), or its text."
     )
     is_letter = isinstance(label, str) and len(label.strip()) == 1 and label.strip().isalpha()
+    # The labels that fit, in words, such as `3 labels are letters`. Empty if no label fits.
     fitting_labels = _described(reading, reading.fitting)
     if number is not None and reading.kind in ("letter", "text", "key") and fitting_labels:
         message = f"is a number, and {fitting_labels}"
@@ -314,7 +315,7 @@ def _refused(
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
         all_fit_from_one = None not in from_one
         if reading.first == 0 and all_fit_from_one:
-            # It is a fault of all labels, so the row can't be skipped.
+            # Probably all labels count from 1, so skipping this row alone would be no remedy.
             error_type = WholeFileError
             remedy += (
                 " No label of this file is 0: if they count from 1, say `data.first_choice=1`, "

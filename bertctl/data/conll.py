@@ -266,11 +266,15 @@ class _SentenceReader:
             self._document_number += 1
 
     def _without_comments(self, lines: list[Line]) -> tuple[list[Line], list[str]]:
-        """Returns the lines of a sentence without comments, and the comments of CoNLL-U."""
+        """Returns the lines of a sentence without comments, and the comments.
+
+        Only the comments of CoNLL-U are returned. In other files they are only counted.
+        """
         if self._ud:
             comments = [line.text for line in lines if line.text.startswith("#")]
             return [line for line in lines if not line.text.startswith("#")], comments
-        # Elsewhere `#` can be a word, so only lines before the first word are comments.
+        # In other files `#` can be a word, so only lines before the first word are comments.
+        # `_is_comment` looks at the first line, and compares it with the second.
         while _is_comment(lines):
             lines = lines[1:]
             self.n_comments += 1

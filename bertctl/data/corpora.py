@@ -328,10 +328,11 @@ def survey(
         n_spare = max(len(different_hashes) - 1, 0)  # one text is left to train on
         n_held_out = min(MOST_HELD_OUT, n_requested, n_spare)
     is_held_out = np.isin(hashes, different_hashes[:n_held_out])
+    # With fewer than two different texts, none can be held out beside one to train on.
     lacks_validation = fraction is not None and n_held_out == 0
 
-    # Each corpus must have a text to train on. If there are too few texts to hold one out at all,
-    # the message is about the first corpus.
+    # Each corpus must have a text to train on that is not held out. If `lacks_validation`, all
+    # corpora together have too few texts, and the message is about the first corpus.
     for corpus, (start, end) in zip(corpora, itertools.pairwise(ends), strict=True):
         has_nothing_to_train_on = (is_held_out[start:end] == has_text[start:end]).all()
         if has_nothing_to_train_on or lacks_validation:

@@ -153,7 +153,7 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
 
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
-    """Yields a file's columns as they are, one table per chunk, of a kind that is known."""
+    """Yields a file's columns as they are, one table per chunk; a chunk may have no rows."""
     source = as_readable(source)
     name = source_name(source)
     with open_bytes(source) as file:
@@ -170,7 +170,7 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
                 tables = _telling_json_lines(tables, name, options.listener)
         else:
             tables = _delimited_tables(source, lines, options, tabs=kind == "tsv")
-        yield from _expecting(file, tables, options)
+        yield from _estimating_rows(file, tables, options)
 
 
 def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[Table]:
@@ -185,7 +185,7 @@ def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator
         yield from document_table.chunks(options.chunk_rows)
     else:
         tables = (_without_tasks(table, options) for table in tables)
-        yield from _expecting(file, tables, options)
+        yield from _estimating_rows(file, tables, options)
 
 
 def _tables_of_lines(lines: Iterator[str], name: str, options: ReadOptions) -> Iterator[Table]:
@@ -236,7 +236,9 @@ def tell_json_lines(n_json: int, total: int, name: str, listener: Listener) -> N
     listener.warn(f"{name}: {n_json:,} of {total:,} lines {are} read as a text ({remedy})")
 
 
-def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) -> Iterator[Table]:
+def _estimating_rows(
+    file: BinaryIO, tables: Iterable[Table], options: ReadOptions
+) -> Iterator[Table]:
     """Yields the tables of an open file, and reports how many rows the file probably has.
 
     The number is estimated again with each chunk, by the share of the file's bytes that have been
