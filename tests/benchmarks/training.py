@@ -114,7 +114,9 @@ def serve(options: argparse.Namespace) -> None:
                         "packed_encoder.use_packed_encoder",
                         "used_tokens.train_used_rows",
                     ):
-                        stack.enter_context(patch(f"bertctl.modeling.{name}", return_value=None))
+                        stack.enter_context(
+                            patch(f"bertctl.modeling.fast.{name}", return_value=None)
+                        )
                 step = Rehearsal(job, Path(scratch)).step
         for batch in [
             *batches,
