@@ -181,24 +181,31 @@ def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
 def with_new_scores(expected: str, output: str) -> str:
     """Returns the output that a page shows, with the scores of a new output.
 
-    Scores are numbers with three decimals or more. A line of the page takes them from the next line
-    of the new output that is equal but for numbers. If there is none, as where a line is wrapped
-    elsewhere, the line of the page stays.
+    Scores are numbers with three decimals or more. A line of the page with scores is replaced by
+    the next line of the new output that is equal but for numbers. If there is none, as where a line
+    is wrapped elsewhere, the line of the page stays.
     """
     new_lines = output.splitlines()
     position = 0
     refreshed = []
     for line in expected.splitlines():
-        page_line, dots, _ = line.partition("...")
+        is_cut = line.endswith("...")
+        page_line = line.removesuffix("...")
         partner = None
         if page_line.strip():
-            partner = _next_alike(page_line, new_lines, position, is_beginning=bool(dots))
+            partner = _next_alike(page_line, new_lines, position, is_beginning=is_cut)
         if partner is None:
             refreshed.append(line)
             continue
         # Headings are looked up, too: two tables of an output may have equal rows.
         position = partner + 1
-        refreshed.append(_with_scores_of(page_line, new_lines[partner], is_cut=bool(dots)) + dots)
+        new_line = new_lines[partner]
+        if not _SCORE.search(page_line):
+            refreshed.append(line)
+        elif is_cut:
+            refreshed.append(_with_scores_of(page_line, new_line) + "...")
+        else:
+            refreshed.append(new_line)
     return "".join(f"{line}\n" for line in refreshed)
 
 
@@ -221,19 +228,18 @@ def _next_alike(
     return None
 
 
-def _with_scores_of(page_line: str, line: str, *, is_cut: bool) -> str:
-    """Returns a line of the page with the scores of a new line put in place of its own.
+def _with_scores_of(page_line: str, line: str) -> str:
+    """Returns the beginning of a line on a page with the scores of a new line in its own's place.
 
     Args:
-        page_line: Line of the page.
+        page_line: Beginning of a line, which may end within a number.
         line: Line of the new output with at least as many scores.
-        is_cut: Whether dots follow the line of the page, so that its numbers may be cut off, too.
     """
     scores = iter(_SCORE.findall(line))
 
     def new_score(old: re.Match[str]) -> str:
         score: str = next(scores)
-        return score[: len(old[0])] if is_cut else score
+        return score[: len(old[0])]
 
     return _SCORE.sub(new_score, page_line)
 

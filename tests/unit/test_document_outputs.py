@@ -148,5 +148,9 @@ def test_scores_come_from_the_table_that_the_page_shows() -> None:
     assert with_new_scores(page, output) == page.replace("0.500", "0.600")
 
 
+def test_counts_beside_new_scores_are_new_too() -> None:
+    assert with_new_scores("NAME  75  0.500\n", "NAME  61  0.600\n") == "NAME  61  0.600\n"
+
+
 def test_a_line_that_a_new_output_lacks_keeps_its_scores() -> None:
     assert with_new_scores("f1 0.5000\n", "recall 0.6000\n") == "f1 0.5000\n"
