@@ -200,14 +200,16 @@ def _script_candidates(data: bytes) -> list[Candidate]:
     By such an encoding, most letters are among the most frequent ones of one script, such as Greek.
     """
     candidates = []
-    for encodings, letter, common in _COMMON_LETTERS:
+    for encodings, letter_pattern, frequent_letters in _COMMON_LETTERS:
         for encoding in encodings:
             text = _decoded(data, encoding)
             if text is None:
                 continue
             beyond_ascii = re.findall(r"[^\x00-\x7f\s«»„“”‘’–—…№]", text)
             letters = [
-                character for character in beyond_ascii if re.match(letter, character.lower())
+                character
+                for character in beyond_ascii
+                if re.match(letter_pattern, character.lower())
             ]
             is_of_script = bool(letters) and len(letters) >= 0.95 * len(beyond_ascii)
 
@@ -217,7 +219,8 @@ def _script_candidates(data: bytes) -> list[Candidate]:
             has_swapped_cases = len(capitals_in_words) > 0.05 * len(letters)
             if not is_of_script or has_swapped_cases:
                 continue
-            score = sum(character.lower() in common for character in letters) / len(letters)
+            n_frequent = sum(character.lower() in frequent_letters for character in letters)
+            score = n_frequent / len(letters)
             if score >= 0.55:
                 candidates.append(Candidate(encoding, text, score))
     return candidates

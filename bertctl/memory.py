@@ -294,8 +294,9 @@ class MemoryGuard:
             bytes_to_leave = self._spare * bytes_of_read
         else:
             bytes_to_leave = _LAST_BYTES
-        are_all_too_many = n_expected > 0 and bytes_of_all >= self._free_at_start
-        if free <= bytes_to_leave or are_all_too_many:
+        has_little_left = free <= bytes_to_leave
+        is_file_too_large = n_expected > 0 and bytes_of_all >= self._free_at_start
+        if has_little_left or is_file_too_large:
             amount = f"{n_read:,} {self._noun} take {human_bytes(bytes_of_read)} of memory"
             if n_expected > n_read:
                 amount += f", about {n_expected:,} would take {human_bytes(bytes_of_all)}"

@@ -122,6 +122,7 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
         where_to_choose = "with `output=`"
 
     if error.errno in _FULL:
+        limit = _FULL[error.errno]  # such as ", by your quota"; empty for the disk itself
         if replaced and path.is_file():
             note = " (the version written before is whole)"
         else:
@@ -129,7 +130,7 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
         existing_folder = next((parent for parent in path.parents if parent.is_dir()), Path())
         free = human_bytes(shutil.disk_usage(existing_folder).free)
         return UnavailableError(
-            f"{path}: the disk is full{_FULL[error.errno]}{note}",
+            f"{path}: the disk is full{limit}{note}",
             remedy=f"Free some space on the disk of {path.parent} ({free} are free), or choose "
             f"another folder {where_to_choose}.",
             file=path,
