@@ -115,7 +115,7 @@ class AppendedArray:
             self._file = AppendedFile(path, size=None)  # starts empty
             self._file.append(header)
         else:
-            # The header of these rows is as long as any other one, so it tells the file's size.
+            # Headers have the same length for any number of rows, so the size follows from it.
             self._file = AppendedFile(path, size=len(header) + rows * row_bytes)
 
     def append(self, rows: Array) -> None:
@@ -223,7 +223,7 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
         digest: Hash of their offsets.
 
     Returns:
-        (N,) offsets in bytes; None if the file does not exist, or its hash is another one.
+        (N,) offsets in bytes; None if the file can't be read, has fewer lines or another hash.
     """
     try:
         with loading(path):

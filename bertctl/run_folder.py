@@ -95,6 +95,7 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
         operation |= fcntl.LOCK_NB
 
     # Nothing may be written through a link that stands for a folder of a run or of a sweep.
+    # The empty name in `_CONTENT` stands for the run's folder itself.
     folder_names = [name for name in (*_CONTENT, "cells") if name]
     refuse_links(*(lock.parent / name for name in folder_names))
     with failures_of(lock):
@@ -334,7 +335,7 @@ class RunFolder:
         is_model_folder = (self.path / "config.json").exists()
         if is_model_folder:
             own_files.extend(chain.from_iterable(map(self.path.glob, _CONTENT["model"])))
-        # `realpath` bears a file that is a link to itself; `resolve` would fail for it.
+        # `Path.resolve` fails for a link to itself, `realpath` does not.
         if os.path.realpath(output) in map(os.path.realpath, own_files):
             message = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(

@@ -76,6 +76,7 @@ def run(arguments: list[str]) -> int:
         # A library turned the signal into an error of its own.
         error = interruption(error)
     elif stop_signal not in (0, signal.SIGINT):
+        # SIGTERM has its own exit code; that of an interruption may still be Ctrl-C's.
         error.exit_code = ExitCode.TERMINATED
     enter("ending")
     return _report(error, outputs, arguments)
@@ -341,7 +342,8 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
     """Prints an error, and returns the exit code.
 
     Args:
-        error: The error. Settings that its message names as Python does become options.
+        error: The error. Settings in its message, such as `max_length=N`, become options:
+            `--max-length N`.
         outputs: The verb's `Output`; empty if the error came before the verb started.
         arguments: The command line, in which `--json` and `--debug` are then looked for.
     """

@@ -74,5 +74,6 @@ def training_command(request: RecipeRequest, name: str, task: str, **further: ob
             typed += [affirmative, shlex.quote(str(value))]
     for assignment in request.sets:
         typed += ["--set", shlex.quote(assignment)]
+    # An option without a negative form has left an empty word.
     words = [shlex.quote(name), *filter(None, typed)]
     return command(f"{verb_of(task)} {' '.join(words)}", **further)

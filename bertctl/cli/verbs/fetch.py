@@ -107,7 +107,7 @@ def _starting_lock(names: Sequence[str] | None, to: Path | None, *, check: bool)
     """Returns the lock that is checked or fetched again, or one without files for a new one.
 
     Args:
-        names: What to fetch. If it is nothing, the files of the lock in this folder are meant.
+        names: What to fetch. Without names, the files of the existing lock are fetched again.
         to: Folder of `--to`, for the new lock and a copy of the hub's cache beside it.
         check: Whether the lock is checked.
     """
@@ -121,7 +121,8 @@ def _starting_lock(names: Sequence[str] | None, to: Path | None, *, check: bool)
     if check:
         lock = read_lock(path)
     elif not names:
-        lock = read_lock(lock_file())  # its files are also what `--to` copies
+        # Read from here even with `--to`, which copies the files of this lock to its folder.
+        lock = read_lock(lock_file())
     else:
         lock = Lock(path)
     # With `--to`, the cache of the hub is the folder `hub` beside the lock.

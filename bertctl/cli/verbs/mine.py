@@ -57,6 +57,7 @@ def mine(
         threshold = _threshold_of(threshold, model.similarity)
         if approximate:
             require_graph(model.similarity)
+        # The graph of an approximate search has a copy of the vectors.
         require_room(
             len(rows),
             model.made["size"],

@@ -58,9 +58,9 @@ def search(
     with out.third_party_kept():
         answers = index.search(arguments.request.model(index, "query").stream(queries, out), top_k)
         arguments.answer(out, answers, lambda: summary, table=is_text(query))
-    cost = summary.get("approximate")
-    if cost:
-        recall_text = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"
-        out.say(
-            f"--approximate: {recall_text}, as {cost['queries']} {cost['of']} looked for theirs"
-        )
+    measured = summary.get("approximate")
+    if measured:
+        # The recall is that of a sample: `of` is `queries`, or `texts` of the index.
+        sample = f"{measured['queries']} {measured['of']}"
+        recall_text = f"{measured['recall']:.1%} of the {measured['at']} nearest texts are found"
+        out.say(f"--approximate: {recall_text}, as {sample} looked for theirs")
