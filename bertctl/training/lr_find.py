@@ -198,11 +198,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     # as for the exponential mean of white noise.
     share = math.sqrt((1.0 - _SMOOTHING) / (1.0 + _SMOOTHING))
     deviation = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
-    deviation_of_mean = deviation * share
+    # Where nothing is learned, the mean rarely falls by more than so many of its deviations.
+    noise = _NOISE * deviation * share
     return document | {
         "fall": float(smooth[n_skipped] - smooth[lowest]),
-        # Where nothing is learned, the mean rarely falls by more than so many deviations.
-        "noise": _NOISE * deviation_of_mean,
+        "noise": noise,
         "steepest": steepest,
         "minimum": minimum,
         "minimum_tenth": minimum / 10.0,
