@@ -406,18 +406,18 @@ def takes_recipe(
             of a recipe to `load` or `trace`.
         sets: Whether the verb takes `--set`.
     """
-    rows = picked(*names)
+    field_options = picked(*names)
     if has_recipe_argument:
         before = [parameter("recipe", RecipeArgument)]
     else:
         before = []
-    after = [row.parameter() for row in rows]
+    after = [option.parameter() for option in field_options]
     if sets:
         after.append(parameter("sets", SetOption, None))
     after.append(LOCKED_OPTION)
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        """Gives a verb the options, and notes in each request which verb it is."""
+        """Gives a verb the parameters `before` and `after`, which it receives as one request."""
         # `data check` is the function `check` in data.py, `finetune` is `finetune` in finetune.py.
         module_name = verb.__module__.rpartition(".")[2]
         if module_name == verb.__name__:
@@ -427,12 +427,12 @@ def takes_recipe(
 
         def fold(arguments: dict[str, Any]) -> RecipeRequest:
             """Removes RECIPE and options from a verb's arguments, and returns them as a request."""
-            lock(arguments)
+            apply_locked_option(arguments)
             name = arguments.pop("recipe") if has_recipe_argument else ""
             return RecipeRequest(
                 name,
                 sets=arguments.pop("sets", None) or (),
-                options=by_field(rows, arguments),
+                options=by_field(field_options, arguments),
                 verb=verb_as_typed.replace("_", "-"),
             )
 
@@ -449,19 +449,19 @@ def takes_run(*names: str | FieldOption) -> Decorator:
     Args:
         names: The options, by groups, flags or themselves; see `picked`.
     """
-    rows = picked(*names)
+    field_options = picked(*names)
 
     def fold(arguments: dict[str, Any]) -> RunRequest:
         """Removes RUN and options from a verb's arguments, and returns them as a request."""
-        lock(arguments)
-        return RunRequest(arguments.pop("run"), by_field(rows, arguments))
+        apply_locked_option(arguments)
+        return RunRequest(arguments.pop("run"), by_field(field_options, arguments))
 
     positional = [parameter("run", ModelArgument)]
-    options = [*(row.parameter() for row in rows), LOCKED_OPTION]
+    options = [*(option.parameter() for option in field_options), LOCKED_OPTION]
     return folds(positional, options, fold)
 
 
-def lock(arguments: dict[str, Any]) -> None:
+def apply_locked_option(arguments: dict[str, Any]) -> None:
     """Removes `--locked` from a verb's arguments, and enforces the lock file if it was typed.
 
     The lock is also enforced if the environment variable BERTCTL_LOCKED is set.

@@ -15,8 +15,8 @@ from bertctl.cli.framework.recipe_options import (
     LOCKED_OPTION,
     FieldOption,
     ModelArgument,
+    apply_locked_option,
     by_field,
-    lock,
     picked,
 )
 from bertctl.cli.framework.recipe_requests import RunRequest
@@ -242,7 +242,7 @@ def takes_rows(*names: str | FieldOption) -> Decorator:
         """Removes run, rows and options from a verb's arguments, and returns them as one value."""
         from bertctl.data.file_names import is_text
 
-        lock(arguments)
+        apply_locked_option(arguments)
         run = RunRequest(arguments.pop("run"), by_field(fields, arguments))
         files = arguments.pop("file") or []
         texts = arguments.pop("text") or []

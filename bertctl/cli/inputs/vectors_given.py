@@ -13,8 +13,8 @@ from bertctl.cli.framework.folding import Decorator, folds, option
 from bertctl.cli.framework.output import Output
 from bertctl.cli.framework.recipe_options import (
     LOCKED_OPTION,
+    apply_locked_option,
     by_field,
-    lock,
     picked,
 )
 
@@ -159,7 +159,7 @@ def takes_vectors(*left_out: str) -> Decorator:
 
     def fold(arguments: dict[str, Any]) -> VectorsGiven:
         """Removes these options from a verb's arguments, and returns them as one value."""
-        lock(arguments)
+        apply_locked_option(arguments)
         return VectorsGiven(
             by_field(fields, arguments),
             {option.name: arguments.pop(option.name) for option in options},
