@@ -34,6 +34,7 @@ class AppendedFile:
     """
 
     def __init__(self, path: Path, size: int | None) -> None:
+        """Opens the file, and cuts off what follows its first `size` bytes; None empties it."""
         self._path = path
         self._size = size or 0  # bytes of all whole records
         with failures_of(path):
@@ -42,8 +43,7 @@ class AppendedFile:
                 message = f"{path} has been cut short: it had {size} bytes"
                 raise DataError(message, remedy="Start again with `overwrite=True`.")
             self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
-            # What follows the whole records goes, or everything if the file starts empty.
-            self._cut()
+            self._cut()  # to `_size` bytes: part of a record may follow them
 
     def append(self, data: bytes | memoryview) -> None:
         """Writes all of the data, or nothing.
@@ -181,18 +181,19 @@ class AppendedOffsets:
     """
 
     def __init__(self, path: Path, lines: Path, n_lines: int, n_bytes: int, digest: str) -> None:
+        # None if there are no lines yet, or if the stored offsets do not have the hash `digest`.
         if n_lines:
             stored = stored_offsets(path, n_lines, digest)
         else:
             stored = None
         if stored is None:
-            # The file of offsets starts empty, and gets those of the lines that exist.
+            # The file of offsets is written anew, from the lines that exist.
             offsets = line_offsets(lines, n_lines)
-            self._array = AppendedArray(path, (), np.uint64, rows=None)
+            self._array = AppendedArray(path, row_shape=(), dtype=np.uint64, rows=None)
             self._array.append(offsets)
         else:
             offsets = stored
-            self._array = AppendedArray(path, (), np.uint64, rows=n_lines)
+            self._array = AppendedArray(path, row_shape=(), dtype=np.uint64, rows=n_lines)
         self._hash = hashlib.sha256(np.ascontiguousarray(offsets).data)
         self._end = n_bytes  # where the next line begins
 

@@ -265,7 +265,8 @@ def parse(text: str) -> Any:
         RecursionError: The text is nested too deeply.
     """
     document = json.loads(text)
-    # The pattern finds what looks like a half. Only if the values have one, it is one.
+    # The pattern also matches after an escaped backslash, as in `\\ud83d`, which is no half. So
+    # the values decide: written without escapes, they contain a half or not.
     half = _HALF.search(text)
     if half and not is_whole(json.dumps(document, ensure_ascii=False)):
         raise json.JSONDecodeError(

@@ -252,6 +252,7 @@ class RunFolder:
         Raises:
             OSError: A file can't be deleted.
         """
+        # `_files` gives status.json last: a folder that is cleared only in part is still a run.
         for path in self._files():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

@@ -77,6 +77,7 @@ class _Unpacker(io.RawIOBase):
         self._n_bytes += len(data)
         self._n_lines += data.count(b"\n")
         n_packed = self._packed.n_bytes
+        # Text packs to about a tenth, so such files are not text: they would fill memory or time.
         if self._n_bytes > max(SMALLEST_REFUSED, LARGEST_RATIO * n_packed):
             raise self._refusal(f"unpacks to more than {LARGEST_RATIO} times its size", n_packed)
         if self._n_lines > max(_SMALLEST_LINES, n_packed):

@@ -206,8 +206,8 @@ class Run(Answering):
         """Scores a split of the run, adds the scores to its metrics, and returns them by split.
 
         Args:
-            split: Name of the split; None scores the validation splits, and returns the scores of
-                all splits that had some before.
+            split: Name of the split. None scores the validation splits, and returns the scores of
+                all splits that `metrics` had before, with the new ones of those scored again.
         """
         scored_before = self.metrics
         scores = _values(evaluate_run(self._trained, split=split))

@@ -278,12 +278,14 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     if isinstance(error, OSError) and error.strerror:
         return UnavailableError(error.strerror)
 
-    # Python reads bytes of a name that are not UTF-8 as half surrogates, which have no encoding.
+    # A word that is not UTF-8 loses something when it is encoded: Python reads its wrong bytes as
+    # half surrogates, which have no encoding.
     words_not_utf8 = [
         argument
         for argument in arguments
         if argument != argument.encode("utf-8", "ignore").decode()
     ]
+    # If the locale is not UTF-8, a name of a file with other characters can't be encoded.
     is_file_name = isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"
     if words_not_utf8 or is_file_name:
         if words_not_utf8:

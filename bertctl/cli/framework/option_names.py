@@ -59,7 +59,9 @@ def _option(name: str, value: str) -> str:
     flags = _flags().get(name)
     is_field_without_option = flags is None and "." in name
     if is_field_without_option:
+        # Without a value, the `=` is left out, too.
         return f"--set {name}={value}".rstrip("=")
+    # A switch has two flags, for yes and no: `--header/--no-header`.
     affirmative, _, negative = (flags or _flags_of_parameter(name)).partition("/")
     if value.lower() == "true":
         return affirmative

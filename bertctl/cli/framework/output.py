@@ -61,15 +61,18 @@ class Output(Listener):
     is_printed: bool = False
 
     def __post_init__(self) -> None:
+        """Opens stdout for the answer, and stderr for messages (`talk`)."""
         self.answers = console_of(sys.stdout)
         self.talk = console_of(sys.stderr)
         self._document: Mapping[str, Any] | None = None  # for `--json`; printed by `deliver`
         self._progress = ProgressDisplay(self.talk)
         self._expected = 0  # rows of the input, from `expect`; 0 if unknown
+        # A long command of a CI job folds its messages in the log. A verb that only prints, or is
+        # quiet, has next to none.
         if self.no_groups or self.is_printed or self.quiet:
             self._group = None
         else:
-            self._group = log_group()  # the folded part of a CI log
+            self._group = log_group()
         self._folds = False  # whether messages belong into the folded part now
 
     def say(self, text: str) -> None:

@@ -35,7 +35,7 @@ class _Phase:
         units_at_start: Units that were finished at the first report. Rates are computed from there
             on: a resumed run had some, and the first unit often takes longer.
         share_at_start: Share of the work that was finished then.
-        heard: Time of the phase's last report.
+        reported_at: Time of the phase's last report.
         done: Units that are finished, such as steps or rows.
         total: Units in all; 0 where the job does not know.
         share: Share of the work that is finished, from 0 to 1; None where the job does not know.
@@ -46,7 +46,7 @@ class _Phase:
     began: float
     units_at_start: int
     share_at_start: float
-    heard: float = 0.0
+    reported_at: float = 0.0
     done: int = 0
     total: int = 0
     share: float | None = None
@@ -63,9 +63,9 @@ class _Phase:
         share = self.share or 0.0
         if share <= self.share_at_start:
             return ""
-        seconds_so_far = self.heard - self.began
+        seconds_so_far = self.reported_at - self.began
         seconds_from_report = seconds_so_far * (1 - share) / (share - self.share_at_start)
-        seconds = seconds_from_report - (now - self.heard)
+        seconds = seconds_from_report - (now - self.reported_at)
         # Whole seconds: `human_seconds` gives short times with a decimal.
         text = human_seconds(max(0, round(seconds))).replace(".0 s", " s")
         return f"{text} left"
@@ -140,13 +140,15 @@ class ProgressDisplay:
                 units_at_start=done,
                 share_at_start=share or 0.0,
             )
+            # The first open phase is the job. Phases that begin later are parts of it, such as an
+            # evaluation during training.
             is_new_job = len(self._phases) == 1
             if is_new_job:
-                # Its first line is due as if a line had been written now.
+                # `_is_due` compares with the last line. The first line waits just as long from now.
                 self._line_at = now
                 self._line_share = share or 0.0
         phase = self._phases[name]
-        phase.heard = now
+        phase.reported_at = now
         phase.done = done
         phase.total = total
         phase.share = share
@@ -160,7 +162,7 @@ class ProgressDisplay:
         if not self._is_due(phase, now):
             return None
         self._line_at = now
-        # Later phases are parts of the job, such as an evaluation. Their share is not the job's.
+        # `_line_share` is the job's share; that of a part of it, such as an evaluation, is another.
         is_job = len(self._phases) == 1
         if is_job:
             self._line_share = share or 0.0

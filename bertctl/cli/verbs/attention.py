@@ -193,7 +193,8 @@ def _text(
                 document[name] = array.astype(np.float64).round(8).tolist()
             else:
                 document[name] = array.tolist()
-    return document, partial(attention_page, attention, texts), []
+    no_tables: list[Any] = []  # the terminal names only the files that were written
+    return document, partial(attention_page, attention, texts), no_tables
 
 
 def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Answer:

@@ -68,15 +68,20 @@ def _answer(comparison: dict[str, Any], width: int) -> list[Shown]:
         f"{name}  {path}" for name, path in zip(names, comparison["runs"], strict=True)
     ]
     for title, header, rows in tables(comparison, names):
-        if title == "differences" and width < _WITH_METHODS:
+        is_too_narrow = width < _WITH_METHODS
+        if title == "differences" and is_too_narrow:
             parts += _narrow_differences(header, rows)
             continue
-        if not rows:
+        if not rows:  # the title alone
             parts.append(f"\n{title}")
             continue
-        numbers = () if title.startswith("examples") else _numbers(header)
+        if title.startswith("examples"):
+            numbers: tuple[str, ...] = ()  # all columns of examples are text
+        else:
+            numbers = _numbers(header)
         table = plain_table(*header, title=f"\n{title}", right=numbers)
         for row in rows:
+            # The last cell of a difference is `better` or `worse`, which have a colour, or neither.
             table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))
         parts.append(table)
     return parts

@@ -279,14 +279,17 @@ def _recipe_of_files(
             task=task or "",
         )
     except (DataError, UsageError) as error:
-        # `error.task` is the task that was guessed before a row turned out to be wrong.
-        is_readable = suffix_of(Path(files[0])) in SUFFIXES
-        could_be_checked = bool(error.task) or is_readable
-        if task or not could_be_checked:
+        # A task that was typed is never replaced.
+        if task:
             raise
-        # The check is to show what is wrong with rows that fit no task. It needs a task for that,
-        # which is the first of all if none was guessed.
-        return settings.load(files[0], held_out, task=error.task or task_names()[0])
+        # Rows that fit no task are checked as well, to show what is wrong with them. For that a
+        # task is needed: the one that was guessed before a row turned out to be wrong, else the
+        # first of all tasks.
+        guessed_task = error.task
+        is_readable = suffix_of(Path(files[0])) in SUFFIXES
+        if not guessed_task and not is_readable:
+            raise
+        return settings.load(files[0], held_out, task=guessed_task or task_names()[0])
 
 
 def _splits_of(files: Sequence[str]) -> tuple[str, ...]:

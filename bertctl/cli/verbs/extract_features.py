@@ -174,7 +174,9 @@ def extract_features(
             workers=shared,
             listener=out,
         )
-    if sharing.paths and say_shard(sharing, out, [str(path) for path in sharing.paths]):
+    # A shard that needs a merge reports only its record: the array is whole after the merge.
+    needs_merge = bool(sharing.paths)
+    if needs_merge and say_shard(sharing, out, [str(path) for path in sharing.paths]):
         return
     if shared.rank:
         return

@@ -79,7 +79,7 @@ def fetch(
     from bertctl.catalog.lock import LOCKED
 
     lock = _starting_lock(names, to, check=check)
-    _use_folder_of(lock)
+    _use_cache_beside(lock)
     # If this command itself runs under a lock, it may still read what that lock does not have.
     current().set_variable(LOCKED, None)
     from bertctl.fetching import fetch as fetching
@@ -133,7 +133,7 @@ def _starting_lock(names: Sequence[str] | None, to: Path | None, *, check: bool)
     return replace(lock, path=path, folder=cache_folder)
 
 
-def _use_folder_of(lock: "Lock") -> None:
+def _use_cache_beside(lock: "Lock") -> None:
     """Sets the hub's cache to the folder beside a lock that has one, for this command.
 
     The cache has no symbolic links then, so that the folder can be copied to another machine.
@@ -179,7 +179,8 @@ def _check(out: Output, lock: "Lock", needs: "Sequence[Need]") -> None:
     Args:
         out: Prints the answer.
         lock: The lock.
-        needs: Functions that read what recipes need, and so check its local files, too.
+        needs: Functions that read the files of a recipe, a model or a data set. Calling them checks
+            local files, too, which the lock alone does not find.
 
     Raises:
         BertctlError: A file is missing or differs.

@@ -87,11 +87,14 @@ def report(
 
 
 def _explained(out: Output, material: "RunContents", n_errors: int) -> "Section":
-    """Returns the section of the report that shades the words the surest errors rest on.
+    """Returns the section of the report that shades the words that its surest errors rest on.
+
+    Without errors, the section has only its notes.
 
     Args:
         out: Prints progress messages.
-        material: What was read of the run folder; without stored predictions no error is explained.
+        material: What was read of the run folder. `answered` has its rows with predictions; if none
+            are stored, no error is explained.
         n_errors: How many errors are explained, the most confident ones.
     """
     from bertctl.inference.trained import open_run

@@ -111,6 +111,7 @@ def tokenize(
         return _decode(out, opened, chunks, output)
 
     limits = Truncation(max_length, truncation, stride, special_tokens)
+    # As each chunk is read, options that don't fit together or leave no room are refused.
     chunks = limits.checked(chunks, opened.tokenizer)
     if stats:
         tokenizers = [opened]
@@ -130,6 +131,7 @@ def tokenize(
         raise UsageError(
             "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
         )
+    # Both are only for typed texts, which are a single chunk.
     if answer_format == "view" or prints_one_document:
         return _view(out, opened, next(chunks), limits)
 

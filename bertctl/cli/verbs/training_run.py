@@ -101,11 +101,12 @@ def carry_out(
     from bertctl.training.start import Resume, check_place
 
     output = flags.output
+    # With both flags `--resume` counts, which needs a run in the folder.
     if flags.resume_if_any and not flags.resume:
-        going_on: Resume = "if any"
+        resume: Resume = "if any"
     else:
-        going_on = flags.resume
-    check_place(output, resume=going_on, overwrite=flags.overwrite)
+        resume = flags.resume
+    check_place(output, resume=resume, overwrite=flags.overwrite)
     from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
 
     if flags.accelerate_config is not None:
@@ -145,7 +146,7 @@ def carry_out(
         result = start(
             job,
             output,
-            resume=going_on,
+            resume=resume,
             overwrite=flags.overwrite,
             options=options,
             listener=listener,
