@@ -411,11 +411,14 @@ class _Layers:
         """
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
+            # A field without an origin has its default, whose rank is the lowest.
             if self.origins.get(dotted, DEFAULT).rank >= origin.rank:
                 continue
             values = self._values.get(section)
             if isinstance(values, dict):
                 values.pop(name, None)
+            # The origin shows users that the preset will choose the value. Its kind is `default`
+            # because nobody gave one: recipes that are written to a file leave the field out.
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:

@@ -84,7 +84,7 @@ def absolute_path(path_text: str, dotted: str, base: Path) -> str:
     """
     if not path_text or is_address(path_text):
         return path_text
-    is_path = _IS_PATH.get(dotted)
+    is_path = _PATH_TESTS.get(dotted)
     if is_path is not None and not is_path(path_text, base):
         return path_text
     # `Path.resolve` would replace symbolic links.
@@ -95,8 +95,8 @@ def relative_path(path: str, folder: Path, dotted: str, given_as_absolute: Colle
     """Returns a path relative to a folder.
 
     Args:
-        path: The value of a field that holds paths. It is returned unchanged if it is no absolute
-            path, but a name such as that of a model on the hub.
+        path: The value of a field that holds paths. What is no absolute path, such as the name of
+            a model on the hub, is returned unchanged.
         folder: The folder.
         dotted: Dotted name of the field.
         given_as_absolute: Paths that the user gave as absolute ones. They are returned unchanged.
@@ -104,8 +104,10 @@ def relative_path(path: str, folder: Path, dotted: str, given_as_absolute: Colle
     if not Path(path).is_absolute() or path in given_as_absolute:
         return path
     relative = os.path.relpath(path, folder)
-    # Without `./` in front, the text would be read as a name, or as a user's home folder.
-    could_be_a_name = dotted in _IS_PATH and not relative.startswith("..")
+    # Some fields, such as `model.name`, take a name or a path. There, a path needs `./` in front,
+    # or it would be read as a name. In any field, `~` in front would be read as the home folder.
+    takes_names = dotted in _PATH_TESTS
+    could_be_a_name = takes_names and not relative.startswith("..")
     if could_be_a_name or relative.startswith("~"):
         return f"./{relative}"
     return relative
@@ -138,7 +140,7 @@ def _is_model_config(path_text: str, base: Path) -> bool:
     return _is_file(path_text, base) and not (base / path_text).is_dir()
 
 
-_IS_PATH: Mapping[str, Callable[[str, Path], bool]] = {
+_PATH_TESTS: Mapping[str, Callable[[str, Path], bool]] = {
     # or the name of a metric on the hub, which is refused by that name
     "evaluation.metric_scripts": _is_file,
     "model.name": _is_model_path,

@@ -169,7 +169,8 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
         text_columns = ["context"]
-    # `columns_named` checks the columns. For the columns of texts, it takes any keys.
+    # `columns_named` refuses columns that are not there or are named twice. It needs a role for
+    # each column, but only the optional role matters. So the columns of texts are just numbered.
     columns_by_role = {f"text {number}": name for number, name in enumerate(text_columns)}
     columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
     optional_role = "" if label_needed else "label"

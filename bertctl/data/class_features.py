@@ -61,9 +61,10 @@ def with_class_names(value: Any, feature: Any) -> Any:
         return value
     if item is None:
         return {name: with_class_names(field, feature.get(name)) for name, field in value.items()}
-    # `datasets` stores a sequence of objects as an object of lists. So each field is a list, whose
-    # feature is written as a list with the feature of its items.
-    return {name: with_class_names(field, [item.get(name)]) for name, field in value.items()}
+    # `datasets` stores a sequence of objects as an object of lists: `{"tag": [1, 0]}`. Its feature
+    # gives the class of a single `tag`. `[feature]` is the feature of a list of such items.
+    list_features = {name: [item.get(name)] for name in value}
+    return {name: with_class_names(field, list_features[name]) for name, field in value.items()}
 
 
 def _named(number: Any, names: list[Any]) -> Any:

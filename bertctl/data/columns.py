@@ -188,11 +188,13 @@ def other_columns(
 ) -> dict[str, Sequence[Any]]:
     """Returns the columns that are read as nothing else, by name. Rows keep them.
 
+    What is read has canonical names in `Rows`, whatever the file calls it: `text`, `label` ...
+
     Args:
         table: The file as it was read.
-        used: Names of its columns that are read as canonical ones.
-        canonical: Names of the canonical columns. An unread column with such a name is renamed:
-            `label` -> `file_label`.
+        used: Names, in the file, of the columns that are read.
+        canonical: The canonical names. An unread column that the file calls by one of them is
+            renamed: `label` -> `file_label`.
     """
     unread: dict[str, Sequence[Any]] = {}
     for name, values in table.columns.items():

@@ -479,8 +479,8 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     if delimiter != "\t":
         return True
     quoted_widths = Counter[int]()  # number of fields -> records, with quoting
-    # The lines can be read only once: their fields without quoting are counted on the way to the
-    # CSV reader.
+    # The lines can be read only once. So `plain` counts the fields without quoting of each line
+    # that the CSV reader takes from `counted_lines`.
     plain = _PlainFields()
     counted_lines = plain.counted(lines)
     try:
@@ -489,13 +489,17 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
         is_even_with_quotes = len(quoted_widths) == 1
     except csv.Error:
         is_even_with_quotes = False
-        deque(counted_lines, maxlen=0)  # `plain` counts the rest of the lines, too
+        # The CSV reader has stopped. `plain` counts the rest of the lines while they are dropped.
+        deque(counted_lines, maxlen=0)
 
     if not plain.has_opening_quotes:
         return False  # with and without quoting the fields are the same
     is_even_without_quotes = len(plain.widths) == 1
-    joins_lines = quoted_widths.total() != plain.widths.total()
-    if is_even_with_quotes and not (joins_lines and is_even_without_quotes):
+    n_records = quoted_widths.total()
+    n_lines = plain.widths.total()
+    quotes_join_lines = n_records != n_lines  # a quoted field goes over the end of a line
+    is_likely_accident = quotes_join_lines and is_even_without_quotes
+    if is_even_with_quotes and not is_likely_accident:
         return True
     listener.say(
         f"{source}: quotes are taken as plain characters, since they are not balanced as CSV "

@@ -114,15 +114,16 @@ def begins_like_json_row(text: str) -> bool:
 def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
     """Returns the kind of a file if its first bytes leave no doubt; else None.
 
-    They leave no doubt for Parquet, JSON, and a table with a usual header.
+    They leave no doubt for Parquet, for a JSON object or a list of objects, and for a table with a
+    usual header.
 
     Args:
         head: The first bytes of the file, unpacked.
         encoding: The encoding in the settings, or None.
 
     Returns:
-        `parquet`, `jsonl` (or one JSON document), `csv` or `tsv`; None where it could be lines of
-        text, too.
+        `parquet`, `jsonl` (objects, on lines or in one JSON document), `csv` or `tsv`; None where
+        it could be lines of text, too.
     """
     if head.startswith(PARQUET):
         return "parquet"
@@ -130,7 +131,7 @@ def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
     if begins_like_json_row(text):
         return "jsonl"
     if text.lstrip().startswith(("[", "{")):
-        return None  # another form of JSON, or text in brackets
+        return None  # JSON without objects, or text in brackets
     lines = text.splitlines(keepends=True)
     if len(head) >= HEAD:
         lines = lines[:-1]  # the last one is cut off

@@ -124,12 +124,14 @@ class FileIds:
         The arguments are those of `attach`, and `values`: the packed column of ids.
         """
         texts = column_of("" if _is_blank(value) else str(value) for value in values)
-        hashes = array("q", (hash(text) for text in texts if text))
-        numbers = np.frombuffer(hashes, dtype=np.int64)
-        self._n_blank += len(texts) - len(numbers)
-        if self.are_strict and self._hashes:
-            self._refuse_repeated(numbers, [text for text in texts if text], table)
-        self._hashes.append(numbers)
+        # To find repeated ids in later chunks, only the hashes are held in memory.
+        packed_hashes = array("q", (hash(text) for text in texts if text))
+        hashes = np.frombuffer(packed_hashes, dtype=np.int64)
+        self._n_blank += len(texts) - len(hashes)
+        has_earlier_chunks = bool(self._hashes)
+        if self.are_strict and has_earlier_chunks:  # repeated ids are errors
+            self._refuse_repeated(hashes, [text for text in texts if text], table)
+        self._hashes.append(hashes)
 
         rows = replace(rows, file_ids=mapped_values(values, as_json))
         if as_ids:

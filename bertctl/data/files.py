@@ -174,7 +174,11 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
 
 
 def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator[Table]:
-    """Yields the objects of an open JSON or JSON Lines file."""
+    """Yields the objects of an open JSON or JSON Lines file, as tables.
+
+    Tasks of Label Studio become rows: in JSON Lines they are found here, in a document by
+    `table_of_document`.
+    """
     # A list may be written on one line, which then may be as long as a document.
     first_byte = cast(io.BufferedReader, file).peek(1)[:1]
     longest_line = LONGEST_DOCUMENT if first_byte == b"[" else 0
@@ -184,7 +188,7 @@ def _tables_of_json(file: BinaryIO, name: str, options: ReadOptions) -> Iterator
         options.listener.expect(len(document_table))
         yield from document_table.chunks(options.chunk_rows)
     else:
-        tables = (_without_tasks(table, options) for table in tables)
+        tables = (_with_tasks_as_rows(table, options) for table in tables)
         yield from _estimating_rows(file, tables, options)
 
 
@@ -195,7 +199,7 @@ def _tables_of_lines(lines: Iterator[str], name: str, options: ReadOptions) -> I
         yield Table({"text": [text for _, text in chunk]}, name, [number for number, _ in chunk])
 
 
-def _without_tasks(table: Table, options: ReadOptions) -> Table:
+def _with_tasks_as_rows(table: Table, options: ReadOptions) -> Table:
     """Returns a table as it is, or with Label Studio's tasks as rows if its objects are tasks."""
     if not label_studio.has_tasks(table):
         return table

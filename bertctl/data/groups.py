@@ -22,8 +22,8 @@ _SALT = "\x1f"
 def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
     """Returns one key per row, equal for rows that belong together by one of the columns.
 
-    The first column decides that the rows have and that has at least two different values. If no
-    column does, each row is a group of its own.
+    Columns are tried in order. A column that the rows lack, or that would make all rows one group,
+    is skipped. If all columns are skipped, each row is a group of its own.
 
     Args:
         rows: A split.
