@@ -182,8 +182,9 @@ def with_new_scores(expected: str, output: str) -> str:
     """Returns the output that a page shows, with the scores of a new output.
 
     Scores are numbers with three decimals or more. A line of the page with scores is replaced by
-    the next line of the new output that is equal but for numbers. If there is none, as where a line
-    is wrapped elsewhere, the line of the page stays.
+    the next line of the new output that is equal but for numbers, and so is a heading that only has
+    other blanks. If there is none, as where a line is wrapped elsewhere, the line of the page
+    stays.
     """
     new_lines = output.splitlines()
     position = 0
@@ -200,7 +201,8 @@ def with_new_scores(expected: str, output: str) -> str:
         # Headings are looked up, too: two tables of an output may have equal rows.
         position = partner + 1
         new_line = new_lines[partner]
-        if not _SCORE.search(page_line):
+        differs_in_blanks_alone = page_line.split() == new_line.split()
+        if not _SCORE.search(page_line) and not differs_in_blanks_alone:
             refreshed.append(line)
         elif is_cut:
             refreshed.append(_with_scores_of(page_line, new_line) + "...")

@@ -152,5 +152,12 @@ def test_counts_beside_new_scores_are_new_too() -> None:
     assert with_new_scores("NAME  75  0.500\n", "NAME  61  0.600\n") == "NAME  61  0.600\n"
 
 
+def test_a_heading_stays_above_its_column() -> None:
+    page = "check      value\nf1 12 s  0.500\n"
+    output = "check    value\nf1 9 s  0.6000\n"
+
+    assert with_new_scores(page, output) == output
+
+
 def test_a_line_that_a_new_output_lacks_keeps_its_scores() -> None:
     assert with_new_scores("f1 0.5000\n", "recall 0.6000\n") == "f1 0.5000\n"
