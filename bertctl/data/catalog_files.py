@@ -403,6 +403,7 @@ def _canonical(
         listener.warn(
             f"{source}: {len(rows) - len(complete)} rows without a label or a text are left out"
         )
+        # The complete rows are numbered anew, in their ids and in messages.
         rows = replace(
             rows.select(complete), ids=[str(i) for i in range(len(complete))], numbers=()
         )

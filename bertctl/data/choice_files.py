@@ -175,13 +175,14 @@ class ChoiceReader(Reader):
         choices = choices_of(table, columns)
         endings = [row.texts for row in choices]
         _require_two_choices(table, columns, endings)
-        _compare_counts(table, endings)
+        _compare_counts(table, endings)  # with a column such as `num_choices`
         canonical: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
             beginnings = texts_of(table, columns.beginning)
             canonical["choices"] = list(map(_continued, beginnings, endings))
         if columns.label is not None:
             canonical["label"] = _labels_of(table, columns, choices, options)
+            # Further columns that say the right choice must agree with the label.
             for name, reading in columns.others.items():
                 refuse_other_label(
                     table,

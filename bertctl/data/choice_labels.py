@@ -83,9 +83,11 @@ def find_reading(
     else:
         kinds = _KINDS
 
+    # Only the reading as numbers depends on it. If it is not known, the numbers are tried from 0.
+    assumed_first = first or 0
     n_fitting: dict[Kind, int] = {}
     for kind in kinds:
-        reading = LabelReading(kind, first or 0)
+        reading = LabelReading(kind, assumed_first)
         n_fitting[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
     kind = max(n_fitting, key=n_fitting.__getitem__)  # `max` returns the first of equal ones
 
@@ -98,7 +100,7 @@ def find_reading(
     shows_no_start = not n_zeros and not n_last_from_one and bool(pairs)
     return LabelReading(
         kind,
-        first=first or 0,
+        first=assumed_first,
         fitting=n_fitting[kind],
         is_ambiguous=kind == "number" and first is None and shows_no_start,
         seen_first=seen_first,

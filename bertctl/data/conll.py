@@ -252,7 +252,9 @@ class _SentenceReader:
         # `predict` needs the lines to write its tags into them: in CoNLL-U into the column of the
         # tags, elsewhere into the last column or a new one behind it.
         tag_is_last = self._layout.tag in (None, len(self._layout.names) - 1)
-        can_take_tags = self._ud or (tag_is_last and not self._layout.has_more)
+        # In CoNLL-2012 lines may go on after the named columns, so none is known as the last.
+        has_known_last_column = not self._layout.has_more
+        can_take_tags = self._ud or (tag_is_last and has_known_last_column)
         if not can_take_tags:
             return sentence
         return sentence._replace(lines=self._marked_lines(all_lines, word_lines))
@@ -520,6 +522,7 @@ def _require_text_of_comment(block: Sequence[Line], comments: Sequence[str], sou
     Raises:
         DataError: The words differ from the text, or their numbers are wrong; with file and line.
     """
+    # Wrong numbers are refused here. A contraction is one part: `im` for the words `in` and `dem`.
     parts = _words_of_text(block, source)
     for comment in comments:
         key, _, text = comment.removeprefix("#").partition("=")

@@ -241,9 +241,10 @@ class _Header:
         return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
 
     def repeated(self, fields: Sequence[str], where: str) -> DataError:
-        """Returns the error for a record that repeats the names.
+        """Returns the error for a record that repeats the names, as in files joined by `cat`.
 
-        Files that were joined by `cat` have such records.
+        If the record has the names in another order, it is a `WholeFileError`: the records below
+        it have their fields in that order, and can't be read.
         """
         names = [_bare_name(cell) for cell in fields]
         if [name.casefold() for name in names] != self._names:
