@@ -141,7 +141,7 @@ class _SentenceReader:
         n_comments: Lines taken as comments so far, in files that are not CoNLL-U.
         _column_names: Names of the columns, by the format, the header or a comment; else None.
         _header_names: The same if the first line has them, to recognize it when it is repeated.
-        find_layout: Where words and tags are. The first sentence decides it.
+        _layout: Where words and tags are. The first sentence decides it.
         _is_ontonotes: Whether `#begin document` has been read, as in files of CoNLL-2012.
         _document_number: Number of the document that has begun, from 0; -1 before the first one.
         _pending_lines: Lines of the sentence that is not complete yet.
@@ -167,6 +167,7 @@ class _SentenceReader:
         if not self._ud and line.text.startswith(_ONTONOTES_DOCUMENT):
             self._is_ontonotes = True
             begin_document, _ = _ONTONOTES_DOCUMENT
+            # The line `#end document` above it has ended the last sentence of another document.
             if line.text.startswith(begin_document):
                 self._document_number += 1
             line = Line(line.number, "")  # it has no word, and ends a sentence like a blank line

@@ -112,6 +112,7 @@ def decoded_lines(
         try:
             text = line.decode(encoding_used, errors)
         except UnicodeDecodeError as error:
+            # The message shows further lines that are not UTF-8, so the next lines are read, too.
             bad_lines = lines_not_utf8(
                 itertools.chain([line], later_lines),
                 first_line=n_before + 1,
@@ -133,7 +134,10 @@ def decoded_lines(
         offset += len(line)
         if offset >= next_check:
             n_lines = n_before + 1
-            memory_guard.check(n_lines, rows_expected(file, n_lines) if all_stay else 0)
+            n_expected = 0  # for lines that do not stay in memory
+            if all_stay:
+                n_expected = rows_expected(file, n_lines)
+            memory_guard.check(n_lines, n_expected)
             next_check = offset + _BYTES_BETWEEN_CHECKS
     if mojibake_guard is not None:
         mojibake_guard.finish()
