@@ -22,6 +22,7 @@ def text_lines(
     Raises:
         DataError: Bytes that are no text, or a line that is too long.
     """
+    # `bertctl check` reads so to find all faults, and must not end at the first bad byte.
     only_reports = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if only_reports else "strict"
     settings = options.settings
