@@ -371,7 +371,7 @@ def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
     """Returns the split whose scores are reported first.
 
     It is a split that nothing was chosen on, if there is one, else the one that the weights were
-    chosen on.
+    chosen on. Of several it is the last one: rows that are set aside to confirm a choice come last.
     """
     untouched = [split for split in splits if split != selection]
     if untouched:

@@ -438,6 +438,7 @@ class _Layers:
         Raises:
             RecipeError: With all problems, those of the files first, line by line.
         """
+        # pydantic takes an address (`https://...`) for a path, as it is a text, too.
         self._note_addresses()
         try:
             recipe = Recipe.model_validate(self._values)

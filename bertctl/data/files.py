@@ -263,8 +263,9 @@ def _delimited_tables(
 
     The dialect is detected before the records are parsed: separator and header by the first lines,
     quoting by all lines. So all lines are read twice. The lines of a small file are held in memory
-    for that; other files are opened again. Only a pipe that is read in chunks can't be opened
-    again: its first lines decide about quoting, too.
+    for that; other files are opened again. A large file that is read whole is read once more,
+    first, for faults of its encoding, which are reported before any other fault. Only a pipe that
+    is read in chunks can't be opened again: its first lines decide about quoting, too.
 
     Args:
         source: The file, to open it again.
@@ -301,9 +302,8 @@ def _delimited_tables(
         return
 
     sample = list(itertools.islice(lines, SAMPLE_LINES))
-    if options.reads_whole_file:  # a large file, read three times
-        # The rest is decoded here for its errors: they come before any other message.
-        deque(lines, maxlen=0)
+    if options.reads_whole_file:  # a large file
+        deque(lines, maxlen=0)  # decodes the rest, for its faults
         silent = replace(options, listener=SILENT)  # the encoding has been reported
         with open_bytes(source) as reopened:
             dialect = detect(sample, text_lines(reopened, name, silent))

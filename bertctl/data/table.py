@@ -189,7 +189,11 @@ def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: s
 
 
 def _line_column(lines: "array[int]") -> Sequence[int]:
-    """Returns the lines of rows: few as a list, many as the array that they are in."""
+    """Returns the lines of rows as a column: a list, or of many rows the array.
+
+    The columns of many rows are packed, too: a list of Python's numbers takes several times as much
+    memory.
+    """
     if is_many(len(lines)):
         return lines
     return lines.tolist()

@@ -72,7 +72,10 @@ class GraphEncoder(TensorBackend):
         return outputs
 
     def inference(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns a context without gradients; a graph has nothing else to switch."""
+        """Returns a context in which torch records no gradients.
+
+        An exported graph has no modes that would have to be switched besides.
+        """
         import torch
 
         return torch.inference_mode()
@@ -189,6 +192,7 @@ def fastest_backend(
                 )
             except (DeviceError, UnavailableError) as error:
                 listener.say(f"{name} is left out: {error.message}")
+        # By torch every model can be computed, so it is never left out.
         windows = _some_windows(encoders["torch"], job, sample)
         rounds = _in_turns(encoders, windows)
         seconds = {name: min(seconds_of_rounds) for name, seconds_of_rounds in rounds.items()}

@@ -238,7 +238,8 @@ def _opened_model(
     is_length_open = "max_length" not in recipe.model.model_fields_set
     by_folder = "model" in vectors.poolings and is_length_open
     if by_folder:
-        # The length is in the folder, which isn't read yet. No model refuses so short a length.
+        # The length is in the folder, which isn't read yet. No model refuses so short a length, and
+        # only the length in `long` decides how much of a text is read.
         provisional_length = 4
         source = find_files(recipe.with_fields("model", max_length=provisional_length).model)
     else:

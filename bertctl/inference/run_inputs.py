@@ -152,7 +152,8 @@ def write_rows(
         folder: The run, or the sweep.
         recipe: Recipe of it.
         rows_in_memory: Split name -> rows.
-        keep_text: Whether they are written at all.
+        keep_text: Whether they are written at all. If not, the recipe names their files all the
+            same: a later command then says which rows of the run were not kept.
     """
     paths = kept_rows(rows_in_memory)
     if keep_text:

@@ -183,12 +183,14 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
         gold_MC = rows_MS[:, :C]
         answered_MC = rows_MS[:, C:]
         twice_hits_MC = 2 * gold_MC * answered_MC
+        # F1 is 2 hits / uses, where each gold label and each answer is a use.
         uses_MC = gold_MC + answered_MC
 
         def statistic(counts: Floats) -> Floats:
             """Returns (R,) averages of the labels' F1, of (R, M) counts of the rows."""
             uses_RC = counts @ uses_MC
-            # A label that these examples have and a resample lacks is undefined there, not 0.
+            # A label that these examples have and a resample lacks is undefined there, not 0. A
+            # label that none of the examples has counts as 0, as zero_division=0 says.
             is_counted_RC = (uses_RC > 0) | ~is_used_C
             return _averaged(
                 average,
@@ -235,10 +237,12 @@ def _f1(target: int | Average) -> OfMargins:
     """Returns F1 of a label, or an average over labels, as a function of margins."""
 
     def f1(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
-        """Returns (R,) F1 of the label `target`, or the average of the labels' F1 that it names.
+        """Returns (R,) the F1 of each resample: of one label, or averaged over the labels.
+
+        `target` is the number of the label, or the name of the average.
 
         Args:
-            hits_RC: How often each label is the right answer.
+            hits_RC: How often each of C labels is the right answer, in each of R resamples.
             gold_RC: How often it is gold.
             answers_RC: How often it is the answer.
         """

@@ -558,7 +558,7 @@ def _read(
         source = encoded.source
     else:
         data, source = _find(recipe, listener, rows_in_memory)
-    task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
+    task, splits_to_score = fit_task(recipe, data, labels_checked=encoded is not None)
     require_head(source.config, task.auto_class, source.name)
     traits = TrainingTraits.of(recipe, data, task, source, is_encoded=encoded is not None)
     recipe, chosen = resolve_auto(recipe, traits)
@@ -583,7 +583,7 @@ def _read(
         data,
         source,
         task,
-        evaluated,
+        splits_to_score,
         primary,
         recipe=recipe,
         chosen=chosen,

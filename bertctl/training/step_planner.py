@@ -153,7 +153,9 @@ class Planner:
             step: Steps that were taken.
             used: Seconds that were used so far.
         """
-        return used + self.seconds_until(step, step, self.pace()) - self._limit
+        # After the last step come its evaluation and the run's closing work.
+        seconds_after_step = self.seconds_until(step, last=step, pace=self.pace())
+        return used + seconds_after_step - self._limit
 
     def fitting_steps(self, step: int, planned: int, used: float) -> int:
         """Returns how many steps the run should have: as planned, if that ends near the limit.

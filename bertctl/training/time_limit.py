@@ -293,8 +293,10 @@ class TimeLimitedSteps(StepPlan):
             return False
         is_first_time = self._sampled_at == 0
         middle = self.steps // 2
-        # A middle close to the first sample would tell nothing new.
-        is_halfway = state.step >= middle > 2 * self._sampled_at
+        # A middle close to the first sample would tell nothing new. After the second sample, in the
+        # middle or later, this is false, so that there is no third one.
+        is_far_from_last_sample = middle > 2 * self._sampled_at
+        is_halfway = state.step >= middle and is_far_from_last_sample
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:

@@ -180,6 +180,7 @@ def _predict_with_one(
     # Collects the rows that can't be read. Without it, the first such row is an error.
     skipped = SkippedRows() if skips else None
     if layout == "json":
+        # A document is written when it is complete, so that an error leaves no half of it.
         stdout = streams.buffered()
     else:
         stdout = streams.data()
@@ -330,6 +331,7 @@ def _predict_with_several(
     # Collects the rows that can't be read. Without it, the first such row is an error.
     skipped = SkippedRows() if skips else None
     if layout == "json":
+        # A document is written when it is complete, so that an error leaves no half of it.
         stdout = streams.buffered()
     else:
         stdout = streams.data()

@@ -67,6 +67,7 @@ def report(
         more = [_explained(out, material, explain)]
     else:
         more = []
+    # Warnings of libraries that draw and score are kept out of the terminal.
     with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
         document = build_report(
             material,

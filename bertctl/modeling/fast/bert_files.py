@@ -320,7 +320,9 @@ def _has_other_names(
     expected_names = set()
     for name, _ in network.named_parameters():
         expected_names.add(description.stored_as(name, network))
-    return not description.stored.keys().isdisjoint(names - expected_names)
+    # A name that is expected belongs to the parameter that expects it, not to a new one.
+    other_names = names - expected_names
+    return not description.stored.keys().isdisjoint(other_names)
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:

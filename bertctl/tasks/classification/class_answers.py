@@ -181,9 +181,14 @@ answer({example})"""
 
     @abstractmethod
     def constant_for(self, label: str | None) -> Any:
-        """Returns the constant answer that is best by a metric of this label.
+        """Returns the constant answer that scores best in a metric of one label, such as its F1.
 
-        It is empty or None if there is no better one than the most frequent label.
+        Args:
+            label: Name of the label; empty or None if the metric is not about one.
+
+        Returns:
+            An answer as predictions show it: a label, or a list of labels. Empty or None if no
+            answer is better than the most frequent label.
         """
 
     @abstractmethod

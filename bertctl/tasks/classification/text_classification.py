@@ -213,10 +213,16 @@ class TextClassification(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> TaskObjective:
-        """Returns the recipe's loss (`training.loss`).
+        """Returns the objective of training, or of scoring if there is nothing to train on.
 
-        Without `training`, that of scoring: cross-entropy of the probabilities that are answered,
-        calibrated ones too.
+        The objective of training is the recipe's loss (`training.loss`). That of scoring is the
+        cross-entropy of the answered probabilities, after the logits are divided by the run's
+        temperature.
+
+        Args:
+            padding: How batches are padded.
+            training: The recipe's section; None for scoring.
+            train: Features of the training rows, whose labels weigh the classes; None for scoring.
         """
         if self.multi_label:
             labels = "several labels"

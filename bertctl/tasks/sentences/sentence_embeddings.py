@@ -563,14 +563,16 @@ def _choose_loss(recipe: Recipe, kind: RowKind, names: Sequence[str], train: Row
     Raises:
         UsageError: The loss cannot learn these rows, or not in batches of one row.
     """
-    labels = _labels_of_rows(kind.name, names)
-    fitting = losses_for(SENTENCE_LOSSES, labels)
+    kind_of_labels = _labels_of_rows(kind.name, names)
+    fitting = losses_for(SENTENCE_LOSSES, kind_of_labels)
     name = recipe.sentence_embeddings.loss or fitting[0]
     loss = SENTENCE_LOSSES[name]
     has_third_text = any(map(str.strip, train.columns.get("negative", ())))
     lacks_third_text = loss.needs_third_text and kind is MATCHES and not has_third_text
+    # `loss.classes` has an objective for each kind of labels that the loss can learn.
+    fits_labels = kind_of_labels in loss.classes
 
-    if labels not in loss.classes or lacks_third_text:
+    if lacks_third_text or not fits_labels:
         reason = "can't learn them"
         if lacks_third_text:
             reason = "needs a third text (`data.negative_column=NAME`)"
