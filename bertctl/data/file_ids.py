@@ -14,7 +14,7 @@ import numpy as np
 from bertctl.arrays import sorted_unique
 from bertctl.data.names import OWN_ID_NAMES, folded
 from bertctl.data.packed_columns import are_different, column_of, is_packed, mapped_values
-from bertctl.data.rows import Rows, is_missing
+from bertctl.data.rows import Rows, is_empty_cell, is_missing
 from bertctl.data.table import Table
 from bertctl.errors import DataError
 from bertctl.progress import Listener
@@ -38,7 +38,7 @@ def guess_id_column(table: Table, used: Collection[str]) -> str | None:
         name_in_file = {folded(name): name for name in free}
         candidates = [name_in_file[name] for name in OWN_ID_NAMES if name in name_in_file]
     for name in candidates:
-        is_empty = all(map(_is_blank, table.columns[name]))
+        is_empty = all(map(is_empty_cell, table.columns[name]))
         if not is_empty:
             return name
     return None
@@ -54,7 +54,7 @@ def can_stand_for_rows(table: Table, column: str, listener: Listener) -> bool:
     """
     if is_packed(table.columns[column]) and are_different(table.columns[column]):
         return True
-    values = [str(value) for value in table.columns[column] if not _is_blank(value)]
+    values = [str(value) for value in table.columns[column] if not is_empty_cell(value)]
     n_blank = len(table) - len(values)
     n_repeated = len(values) - len(set(values))
     if not n_blank and not n_repeated:
@@ -102,7 +102,7 @@ class FileIds:
         values = table.columns.get(self.column, [None] * len(table))
         if is_packed(values):
             return self._attach_packed(rows, values, table, as_ids=as_ids)
-        texts = ["" if _is_blank(value) else str(value) for value in values]
+        texts = ["" if is_empty_cell(value) else str(value) for value in values]
         filled = [text for text in texts if text]
         self._n_blank += len(texts) - len(filled)
         # To find repeated ids, only their hashes are held in memory.
@@ -123,7 +123,7 @@ class FileIds:
 
         The arguments are those of `attach`, and `values`: the packed column of ids.
         """
-        texts = column_of("" if _is_blank(value) else str(value) for value in values)
+        texts = column_of("" if is_empty_cell(value) else str(value) for value in values)
         # To find repeated ids in later chunks, only the hashes are held in memory.
         packed_hashes = array("q", (hash(text) for text in texts if text))
         hashes = np.frombuffer(packed_hashes, dtype=np.int64)
@@ -202,8 +202,3 @@ def as_json(value: Any) -> Any:
     if isinstance(value, str | int | float):
         return value
     return str(value)
-
-
-def _is_blank(value: Any) -> bool:
-    """Returns whether a cell has no id: empty, null or NaN."""
-    return value == "" or is_missing(value)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bertctl.data.names import first_field, folded
 from bertctl.data.read_options import ReadOptions
-from bertctl.data.rows import is_missing
+from bertctl.data.rows import is_empty_cell
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import cuts_word
 from bertctl.data.written_values import is_shortened, written_value
@@ -69,7 +69,7 @@ def labels_of_answers(
         if other_start_columns and isinstance(answers, str):
             row = {column: values[i] for column, values in table.columns.items()}
             start = _start_by_other_names(row, other_start_columns, answers, contexts[i])
-        is_blank_row = has_start_column and is_blank(answers) and is_blank(start)
+        is_blank_row = has_start_column and is_empty_cell(answers) and is_empty_cell(start)
         if is_blank_row:  # how flat tables write an unanswerable question
             label = _no_answers()
         elif _is_true(impossible[i]):
@@ -107,18 +107,13 @@ def _is_false(value: Any) -> bool:
     return value is False or str(value).strip().lower() in ("false", "0", "0.0", "no")
 
 
-def is_blank(value: Any) -> bool:
-    """Returns whether a cell is empty, null or NaN."""
-    return is_missing(value) or (isinstance(value, str) and value == "")
-
-
 def _require_no_answers(answers: Any, context: str, where: str) -> None:
     """Refuses answers to a question for which `is_impossible` is true.
 
     Raises:
         DataError: with the first of them.
     """
-    if is_blank(answers):
+    if is_empty_cell(answers):
         return
     label = _answers(answers, context, ambiguous=[])
     if label and label["text"]:
@@ -139,10 +134,10 @@ def _with_start(answers: Any, start: Any, end: Any) -> Any:
 
     `"Oslo", 17, None` -> `{"text": "Oslo", "answer_start": 17}`. Other answers stay as they are.
     """
-    if is_blank(start) or not isinstance(answers, str):
+    if is_empty_cell(start) or not isinstance(answers, str):
         return answers
     answer = {"text": answers, "answer_start": start}
-    if is_blank(end):
+    if is_empty_cell(end):
         return answer
     return {**answer, "answer_end": end}
 
@@ -354,7 +349,7 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
             return DataError(f"{where}: an answer is blank: {value!r:.120}", remedy=remedy)
         # An answer with a text can't be read if its end contradicts its length.
         end = entry.get("answer_end", entry.get("end", column_end))
-        if not is_blank(end):
+        if not is_empty_cell(end):
             start = entry.get("answer_start", entry.get("start", column_start))
             message = (
                 f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} "

@@ -27,10 +27,10 @@ from bertctl.data.columns import (
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
 from bertctl.data.nested_questions import FORMS, NestedTable, json_tables
-from bertctl.data.question_answers import IS_IMPOSSIBLE, is_blank, labels_of_answers
+from bertctl.data.question_answers import IS_IMPOSSIBLE, labels_of_answers
 from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.reading import Reader
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, is_empty_cell
 from bertctl.data.sources import MemoryFile, Source, source_name
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError
@@ -283,7 +283,7 @@ def _usable_ids(
     """
     if name is None:
         return None
-    ids = [str(value) for value in table.columns[name] if not is_blank(value)]
+    ids = [str(value) for value in table.columns[name] if not is_empty_cell(value)]
     if not ids:
         return None
     if not options.keep_labels:
@@ -326,7 +326,7 @@ def require_distinct_ids(rows: Rows) -> None:
         DataError: with both rows.
     """
     ids = rows.columns.get("id", rows.ids)
-    if not all(map(is_blank, ids)):
+    if not all(map(is_empty_cell, ids)):
         remedy = (
             "Give each question an id of its own, or take `format=jsonl`, which has a line per row."
         )
@@ -419,10 +419,10 @@ def _ids_of_questions(
     if not file_ids:  # a chunk of JSON Lines whose rows have no ids
         return numbers, True
     ids = [
-        number if is_blank(value) else str(value)
+        number if is_empty_cell(value) else str(value)
         for number, value in zip(numbers, file_ids, strict=True)
     ]
-    return ids, not any(map(is_blank, file_ids))
+    return ids, not any(map(is_empty_cell, file_ids))
 
 
 def _union(*labels: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

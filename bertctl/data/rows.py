@@ -125,3 +125,10 @@ def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
 def is_missing(value: object) -> bool:
     """Returns whether a cell has no value: null, or NaN, as Parquet files have it."""
     return value is None or (isinstance(value, float) and value != value)
+
+
+def is_empty_cell(value: object) -> bool:
+    """Returns whether a cell is empty, null or NaN."""
+    if isinstance(value, str):
+        return value == ""
+    return is_missing(value)
