@@ -62,9 +62,8 @@ def with_class_names(value: Any, feature: Any) -> Any:
     if item is None:
         return {name: with_class_names(field, feature.get(name)) for name, field in value.items()}
     # `datasets` stores a sequence of objects as an object of lists: `{"tag": [1, 0]}`. Its feature
-    # gives the class of a single `tag`. `[feature]` is the feature of a list of such items.
-    list_features = {name: [item.get(name)] for name in value}
-    return {name: with_class_names(field, list_features[name]) for name, field in value.items()}
+    # gives the class of a single `tag`, and `[feature]` is the feature of a list of such items.
+    return {name: with_class_names(field, [item.get(name)]) for name, field in value.items()}
 
 
 def _named(number: Any, names: list[Any]) -> Any:
