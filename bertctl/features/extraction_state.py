@@ -110,8 +110,7 @@ def state_and_store(job: ExtractJob, workers: Workers) -> tuple[Path, Path]:
     A single process has OUT.json and OUT.parts/0. One process of several has OUT.parts/RANK.json
     and OUT.parts/RANK. A shard that will be merged has OUT.parts/K-of-N.json and OUT.parts/K-of-N.
     """
-    will_be_merged = bool(job.sharing.shard and job.sharing.paths)
-    if will_be_merged:
+    if job.sharing.needs_merge:
         [record] = job.sharing.paths  # a shard knows only the path of its own record
         return record, record.with_suffix("")
 

@@ -160,8 +160,7 @@ def predict_rows(
     )
     reads = task_format.reads if task_format else ()
     # The record of a shard is for its merge. A shard that needs no merge has none.
-    will_be_merged = bool(sharing.paths)
-    if sharing.shard is not None and will_be_merged:
+    if sharing.shard is not None and sharing.needs_merge:
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
         answers = predictor.predict(
             chunks,

@@ -165,6 +165,23 @@ class Sharing:
         """Whether this command merges shards."""
         return self.shard is None and bool(self.paths)
 
+    @property
+    def needs_merge(self) -> bool:
+        """Whether this command writes a shard that counts only once `--merge` has joined all."""
+        return self.shard is not None and bool(self.paths)
+
+    @property
+    def reports_skipped(self) -> bool:
+        """Whether this command reports the rows that were skipped.
+
+        Every shard reads all rows, so all shards skip the same ones, and only one command may
+        report them: the merge or, if the shards need no merge, the first shard.
+        """
+        if self.shard is None:  # the merge, or a command without shards
+            return True
+        number, _ = self.shard
+        return number == 1 and not self.needs_merge
+
     def resolve(self, output: Path) -> Path:
         """Returns where this command writes.
 
@@ -173,8 +190,7 @@ class Sharing:
         Args:
             output: OUT.
         """
-        needs_merge = bool(self.paths)
-        if self.shard is None or needs_merge:
+        if self.shard is None or self.needs_merge:
             return output
         return Path(str(output).replace(PLACEHOLDER, shard_name(*self.shard)))
 

@@ -121,8 +121,7 @@ def say_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
     [file, *_] = files
     out.answer({"shard": sharing.shard, "file": file})
     message = f"written to {file}"
-    needs_merge = bool(sharing.paths)
-    if needs_merge:
+    if sharing.needs_merge:
         message += "; when all shards are there, type the same command with --merge"
     out.say(message)
     return True

@@ -133,6 +133,17 @@ def open_streams() -> None:
         setattr(sys, name, stream)
 
 
+def for_layout(layout: str) -> contextlib.AbstractContextManager[TextIO]:
+    """Returns stdout for answers in a layout.
+
+    A JSON document is written when it is complete, so that an error leaves no half of it. Answers
+    in any other layout are written row by row.
+    """
+    if layout == "json":
+        return buffered()
+    return data()
+
+
 @contextlib.contextmanager
 def buffered() -> Iterator[TextIO]:
     """Yields a file that collects a document, which is written to stdout when it is complete.

@@ -121,7 +121,7 @@ def explain(
     else:
         skipped = None
     with (
-        streams.buffered() if answer_layout == "json" else streams.data() as answers,
+        streams.for_layout(answer_layout) as answers,
         out.third_party_kept(),
     ):
         chunks, total = arguments.chunks(trained, out, skipped)

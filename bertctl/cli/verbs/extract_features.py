@@ -175,14 +175,12 @@ def extract_features(
             listener=out,
         )
     # A shard that needs a merge reports only its record: the array is whole after the merge.
-    needs_merge = bool(sharing.paths)
-    if needs_merge and say_shard(sharing, out, [str(path) for path in sharing.paths]):
+    if sharing.needs_merge:
+        say_shard(sharing, out, [str(path) for path in sharing.paths])
         return
     if shared.rank:
         return
-    # All shards read all rows, so they skip the same ones, which the first shard reports.
-    reports_skipped = sharing.shard is None or sharing.shard[0] == 1
-    if skipped and reports_skipped:
+    if skipped and sharing.reports_skipped:
         left_out = skipped.finish(output, out)
     else:
         left_out = {}

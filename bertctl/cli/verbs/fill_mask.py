@@ -83,7 +83,7 @@ def fill_mask(
             kind = "json"
         else:
             kind = layout_of(output)
-        with streams.buffered() if kind == "json" else streams.data() as stream:
+        with streams.for_layout(kind) as stream:
             written = Destination(output, kind, stream).write(answers, None)
     if output is not None:
         out.answer({"model": model, "files": written})

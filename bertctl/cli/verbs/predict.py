@@ -179,12 +179,7 @@ def _predict_with_one(
     workers, listener = this_worker(out)
     # Collects the rows that can't be read. Without it, the first such row is an error.
     skipped = SkippedRows() if skips else None
-    if layout == "json":
-        # A document is written when it is complete, so that an error leaves no half of it.
-        stdout = streams.buffered()
-    else:
-        stdout = streams.data()
-    with stdout as answers, out.third_party_kept():
+    with streams.for_layout(layout) as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             split = arguments.split or "test"
             written = predict_glue(
@@ -214,7 +209,7 @@ def _predict_with_one(
                 sharing=sharing,
                 listener=listener,
             )
-    if skipped is not None and workers.is_first and _reports_skipped(sharing):
+    if skipped is not None and workers.is_first and sharing.reports_skipped:
         written |= skipped.finish(answers_file, out)
     if say_shard(sharing, out, written.get("files", ())):
         return
@@ -244,19 +239,6 @@ def _check_layout(layout: str, output: Path | None, *, names_split: bool, safe_c
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
-
-
-def _reports_skipped(sharing: "Sharing") -> bool:
-    """Returns whether this command reports the rows that were skipped.
-
-    Every shard reads all rows, so all shards skip the same ones, and only one command may report
-    them: the merge or, if the shards need no merge, the first shard.
-    """
-    if sharing.shard is None:  # the merge, or a command without shards
-        return True
-    number, _ = sharing.shard
-    needs_merge = bool(sharing.paths)
-    return number == 1 and not needs_merge
 
 
 def _refuse_for_several(arguments: RowsGiven, layout: str, *, is_shared: bool) -> None:
@@ -330,12 +312,7 @@ def _predict_with_several(
     runs = open_runs(paths, options={**arguments.run.options, **options}, listener=out)
     # Collects the rows that can't be read. Without it, the first such row is an error.
     skipped = SkippedRows() if skips else None
-    if layout == "json":
-        # A document is written when it is complete, so that an error leaves no half of it.
-        stdout = streams.buffered()
-    else:
-        stdout = streams.data()
-    with stdout as answers, out.third_party_kept():
+    with streams.for_layout(layout) as answers, out.third_party_kept():
         rows = SeveralRows([*runs.values()])
         if arguments.texts:
             chunks = rows.of_texts(arguments.texts, arguments.pairs)
